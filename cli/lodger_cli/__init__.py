@@ -1,0 +1,1 @@
+"""The `lodger` command; the one place that may see every other package."""

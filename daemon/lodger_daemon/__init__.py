@@ -1,0 +1,1 @@
+"""The long-lived process of one machine: turns, inbox, questions, backends, models, memory, links."""

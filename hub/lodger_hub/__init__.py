@@ -1,0 +1,1 @@
+"""The embedded control plane: relay, pairing, memory git host."""

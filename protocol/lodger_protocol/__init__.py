@@ -1,0 +1,1 @@
+"""Every frame on the wire, as pydantic models; pure."""

@@ -1,0 +1,1 @@
+"""How whatever an agent starts is confined: a policy rendered for bwrap or Seatbelt."""

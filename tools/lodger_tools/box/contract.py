@@ -1,0 +1,192 @@
+"""What may be asked of a box: the calls a runner serves, and what comes back.
+
+Everything that comes back is hostile: sizes are limited when it is read, and no permission or journal decision rests
+on it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, Protocol, TypeAlias
+
+
+class BoxProfile(StrEnum):
+    """ARCHITECTURE.md section 10.4."""
+
+    AGENT = "agent"
+    STRICT = "strict"
+    MEMORY_WORKER = "memory_worker"
+    PERSON = "person"
+    GUARD = "guard"
+    READ_ONLY = "read_only"
+
+
+@dataclass(frozen=True, slots=True)
+class BoxKey:
+    """One box per agent, workspace and profile; conversations of that agent there share it."""
+
+    agent_id: str
+    workspace: str
+    """An absolute folder on the host; seen inside at the same path."""
+    profile: BoxProfile = BoxProfile.AGENT
+
+
+@dataclass(frozen=True, slots=True)
+class RunCommand:
+    """`bash -c`; no login shell."""
+
+    command: str
+    timeout_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgram:
+    """An argument list without a shell; its output is bytes. For the daemon's own work inside a box."""
+
+    argv: tuple[str, ...]
+    stdin: bytes = b""
+    timeout_s: float = 60.0
+    stdout_limit_bytes: int = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    path: str
+    first_line: int = 1
+    line_count: int = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFile:
+    path: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class EditFile:
+    path: str
+    old_text: str
+    new_text: str
+    replace_all: bool = False
+    expected_replacements: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FindFiles:
+    pattern: str
+    folder: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFiles:
+    pattern: str
+    path: str | None = None
+    glob: str | None = None
+    output_mode: Literal["content", "files_with_matches", "count"] = "files_with_matches"
+    before: int = 0
+    after: int = 0
+    ignore_case: bool = False
+    line_numbers: bool = True
+    file_type: str | None = None
+    head_limit: int = 100
+    offset: int = 0
+    multiline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewChange:
+    """What a write or edit would change, as v2 diff hunks, without changing it."""
+
+    change: "WriteFile | EditFile"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadHead:
+    """The commit a checkout's `main` points at, without starting git."""
+
+    repository: str
+
+
+Operation: TypeAlias = (
+    RunCommand | RunProgram | ReadFile | WriteFile | EditFile | FindFiles | SearchFiles | PreviewChange | ReadHead
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BoxCall:
+    call_key: str
+    """Unique for ever. A runner that knows the key already does not run it again but gives the same outcome."""
+    operation: Operation
+    cwd: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Added to the box's own; names outside the allow-list are refused before they get here."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxOutcome:
+    """How a call ended. `text` is what a tool says to the model; `data` is a program's standard output."""
+
+    status: Literal["success", "error"]
+    text: str
+    exit_code: int | None = None
+    data: bytes = b""
+    details: Mapping[str, object] = field(default_factory=dict)
+    timed_out: bool = False
+    cancelled: bool = False
+    leftovers: int = 0
+    """Processes that the call started and that still run."""
+
+
+class BoxUnavailable(Exception):
+    """No box can be had, so nothing runs (fail closed). The text says why and what to do."""
+
+
+class BoxLost(Exception):
+    """The box ended while a call ran in it: the call's effect is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxStatus:
+    key: BoxKey
+    host_pid: int
+    running_calls: int
+    leftovers: int
+    idle_s: float
+
+
+OutputSink: TypeAlias = Callable[[bytes], None]
+"""Called on the event loop with each new piece of a running command's output (stdout and stderr as they come)."""
+
+
+class Boxes(Protocol):
+    """All boxes of this machine. Boxes outlive the daemon; a new daemon adopts the ones it finds."""
+
+    async def run(self, key: BoxKey, call: BoxCall, on_output: OutputSink | None = None) -> BoxOutcome:
+        """Run one call, starting the box if there is none.
+
+        Cancelling the awaiting task ends the call's processes (TERM, then KILL).
+
+        Raises:
+            BoxUnavailable: nothing was run.
+            BoxLost: the box went away in mid-call.
+        """
+        ...
+
+    async def collect(self, key: BoxKey, call_key: str) -> BoxOutcome | None:
+        """After a restart: the outcome of a call that an earlier daemon started, waiting for it if it still runs.
+
+        None when no adopted box knows the call: then its effect is unknown.
+        """
+        ...
+
+    async def stop_all(self, key: BoxKey) -> int:
+        """Kill everything that runs in this box except the runner; returns how many processes were left."""
+        ...
+
+    async def end(self, key: BoxKey) -> None: ...
+
+    def statuses(self) -> tuple[BoxStatus, ...]: ...
+
+    async def aclose(self) -> None:
+        """Let go of all boxes without ending them."""
+        ...
