@@ -1,0 +1,151 @@
+"""The permission decision: deny, then ask, then allow rules, then the mode (BEHAVIOUR.md D2, LODGER).
+
+Rules guard against accidents; the box is what holds against a hostile model. So mode `standard` lets run what the box
+contains and asks for what leaves it.
+"""
+
+import posixpath
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from lodger_tools.permissions.core.modes import Mode
+from lodger_tools.permissions.core.reach import Reach, path_of, reach_of
+from lodger_tools.permissions.core.rules import (
+    COMMAND_TOOL,
+    FILE_TOOLS,
+    CommandRule,
+    PathRule,
+    Rule,
+    ToolRule,
+    command_allowed,
+    command_hit,
+    path_matches,
+    suggest_command_rule,
+    tool_matches,
+)
+from lodger_tools.permissions.core.shell import ParsedScript, parse_script
+from lodger_tools.permissions.core.verdicts import Allowed, CallToJudge, Denied, NeedsPerson, Suggestion, Verdict
+
+SAVE_SUGGESTION_ID: Final = "save-default"
+"""The one suggestion id of the wire (PROTOCOL.md 5.7)."""
+_READERS: Final = frozenset({"Read", "Glob", "Grep"})
+_WRITERS: Final = frozenset({"Write", "Edit"})
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """The person's rules."""
+
+    deny: tuple[Rule, ...] = ()
+    ask: tuple[Rule, ...] = ()
+    allow: tuple[Rule, ...] = ()
+    ask_every_command: bool = False
+    """Mode `standard` asks for every shell command, as the peer does."""
+
+    def names_commands(self) -> bool:
+        """Whether any rule looks at the words of a command: only then is the shell's grammar needed."""
+        return self.ask_every_command or any(
+            isinstance(rule, CommandRule) for rule in (*self.deny, *self.ask, *self.allow)
+        )
+
+
+def judge(call: CallToJudge, rules: RuleSet, mode: Mode, home: str) -> Verdict:
+    """Decide one call by its exact arguments. Pure: the same call gives the same verdict."""
+    script = _script_of(call) if mode is Mode.STRICT or rules.names_commands() else None
+    if rule := _hit(rules.deny, call, script, home):
+        return Denied(f"the rule {rule.source!r} of this machine's person denies it", rule.source)
+    if rule := _hit(rules.ask, call, script, home):
+        return NeedsPerson(f"the rule {rule.source!r} asks for it", rule.source)
+    if rule := _allow_hit(rules.allow, call, script, home):
+        return Allowed("a rule allows it", rule.source)
+    reach = reach_of(call, home)
+    match mode:
+        case Mode.UNRESTRICTED:
+            return Allowed("mode unrestricted")
+        case Mode.STRICT:
+            return _strict(call, reach, script, home)
+        case Mode.STANDARD:
+            return _standard(call, reach, script, rules, home)
+        case Mode.ACCEPT_EDITS:
+            if call.tool_name in _WRITERS and reach.inside:
+                return Allowed("mode acceptEdits")
+            return _standard(call, reach, script, rules, home)
+        case _:
+            assert_never(mode)
+
+
+def _strict(call: CallToJudge, reach: Reach, script: ParsedScript | None, home: str) -> Verdict:
+    if call.tool_name in _READERS and reach.inside:
+        return Allowed("reading inside the workspace")
+    return NeedsPerson(
+        "mode strict asks for every command and every write", suggestions=_suggestions(call, script, home)
+    )
+
+
+def _standard(call: CallToJudge, reach: Reach, script: ParsedScript | None, rules: RuleSet, home: str) -> Verdict:
+    if call.tool_name == COMMAND_TOOL:
+        if rules.ask_every_command:
+            return NeedsPerson(
+                "every command is asked for on this machine", suggestions=_suggestions(call, script, home)
+            )
+        if reach.inside:
+            return Allowed("the box contains it")
+        return NeedsPerson(reach.reason)
+    if call.tool_name not in FILE_TOOLS:
+        return NeedsPerson("this tool does not run in the box")
+    if reach.inside:
+        return Allowed("the box contains it")
+    return NeedsPerson(reach.reason, suggestions=_suggestions(call, script, home))
+
+
+def _suggestions(call: CallToJudge, script: ParsedScript | None, home: str) -> tuple[Suggestion, ...]:
+    rule: str | None = None
+    if script is not None:
+        if script.certain and len(script.commands) == 1:
+            rule = suggest_command_rule(script.commands[0])
+    elif call.tool_name in FILE_TOOLS:
+        folder = posixpath.dirname(path_of(call, home))
+        if folder not in {"", "/"}:
+            rule = f"{call.tool_name}(/{folder}/**)"
+    if rule is None:
+        return ()
+    return (Suggestion(SAVE_SUGGESTION_ID, rule, f"Always allow {rule} on this machine"),)
+
+
+def _script_of(call: CallToJudge) -> ParsedScript | None:
+    if call.tool_name != COMMAND_TOOL:
+        return None
+    command = call.arguments.get("command")
+    return parse_script(command if isinstance(command, str) else "")
+
+
+def _hit(rules: tuple[Rule, ...], call: CallToJudge, script: ParsedScript | None, home: str) -> Rule | None:
+    commands = tuple(rule for rule in rules if isinstance(rule, CommandRule))
+    if script is not None and (rule := command_hit(commands, script)):
+        return rule
+    return _plain_hit(rules, call, home)
+
+
+def _allow_hit(rules: tuple[Rule, ...], call: CallToJudge, script: ParsedScript | None, home: str) -> Rule | None:
+    commands = tuple(rule for rule in rules if isinstance(rule, CommandRule))
+    if script is not None and (rule := command_allowed(commands, script)):
+        return rule
+    return _plain_hit(rules, call, home)
+
+
+def _plain_hit(rules: tuple[Rule, ...], call: CallToJudge, home: str) -> Rule | None:
+    for rule in rules:
+        match rule:
+            case ToolRule():
+                if tool_matches(rule, call.tool_name):
+                    return rule
+            case PathRule():
+                if call.tool_name in FILE_TOOLS and path_matches(
+                    rule, call.tool_name, path_of(call, home), call.workspace, home
+                ):
+                    return rule
+            case CommandRule():
+                pass
+            case _:
+                assert_never(rule)
+    return None
