@@ -1,0 +1,54 @@
+# The front doors. Each sets up what it needs; only Python 3.11 or newer, git and make are assumed.
+SHELL := /bin/bash
+PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+UNIT_SECONDS ?= 180
+SEEDS ?= 200
+FIRST ?= 1
+
+.PHONY: install system up test check bench soak build attacks kill story clean
+
+install: system $(STAMP)
+
+system:
+	@bash scripts/system-packages.sh
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Lodger needs Python 3.11 or newer; $(PYTHON) is older. Say PYTHON=/path/to/python3.12 make install"; exit 1; }
+	@echo "Preparing $(VENV) (a minute the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock 2> >(grep -v "is ignored" >&2)
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . 2> >(grep -v "is ignored" >&2)
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib protocol sandbox tools daemon hub cli > /dev/null || true
+	@$(BIN)/python scripts/check_startup_files.py
+	@touch $(STAMP)
+
+up: install
+	@$(BIN)/lodger up
+
+test: install
+	@$(BIN)/python scripts/run_tests.py
+
+check: install
+	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/check_tree.py
+
+attacks: install
+	@$(BIN)/pytest -q tests/attacks
+
+bench: install
+	@$(BIN)/python -m tests.benchmarks.run
+
+soak: install
+	@$(BIN)/python scripts/run_tests.py --soak
+
+build: install
+	@$(BIN)/python -m build --no-isolation --outdir dist . && ls -l dist
+
+clean:
+	rm -rf $(VENV) dist

@@ -1,0 +1,126 @@
+"""The person's settings: one TOML file, read whole or not at all.
+
+A file that cannot be read, or holds a key or value that is not known, stops the program with the line that is wrong:
+a default in its place could be wider than what the person wrote.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from lodger_tools.permissions.core.judge import RuleSet
+from lodger_tools.permissions.core.modes import Mode
+from lodger_tools.permissions.core.rules import BadRule, parse_rule
+
+SETTINGS_LIMIT_BYTES = 1024 * 1024
+
+
+class SettingsError(Exception):
+    """The settings file cannot be used; the text names the file, the key and what to do."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class MachineSettings(_Section):
+    name: str = ""
+    """How clients see this machine; the host name when empty."""
+    workspace: str = ""
+    """The folder agents work in when nobody names one."""
+    box_user: str = "lodger"
+    """As root, the system user that boxes run as."""
+
+
+class HubSettings(_Section):
+    url: str = ""
+    """Without one the daemon serves this machine's own clients only."""
+    token_file: str = ""
+
+
+class ModelSettings(_Section):
+    default: str = ""
+    """A handle such as `openai/gpt-5`; when empty: a configured key, else a local server, else the practice model."""
+
+
+class ProviderSettings(_Section):
+    base_url: str
+    dialect: Literal["openai", "anthropic", "litellm"] = "openai"
+    models: tuple[str, ...] = Field(default=(), strict=False)
+    context_window: int | None = Field(default=None, ge=1024)
+
+
+class PermissionSettings(_Section):
+    mode: Mode = Field(default=Mode.STANDARD, strict=False)
+    """Of a new conversation."""
+    ceiling: Mode = Field(default=Mode.UNRESTRICTED, strict=False)
+    """The widest mode any client may choose here."""
+    ask_every_command: bool = False
+    deny: tuple[str, ...] = Field(default=(), strict=False)
+    ask: tuple[str, ...] = Field(default=(), strict=False)
+    allow: tuple[str, ...] = Field(default=(), strict=False)
+
+    @field_validator("deny", "ask", "allow")
+    @classmethod
+    def _readable(cls, sources: tuple[str, ...]) -> tuple[str, ...]:
+        for source in sources:
+            try:
+                parse_rule(source)
+            except BadRule as error:
+                raise ValueError(str(error)) from error
+        return sources
+
+    def rule_set(self) -> RuleSet:
+        return RuleSet(
+            deny=tuple(map(parse_rule, self.deny)),
+            ask=tuple(map(parse_rule, self.ask)),
+            allow=tuple(map(parse_rule, self.allow)),
+            ask_every_command=self.ask_every_command,
+        )
+
+
+class QuestionSettings(_Section):
+    expire_after_s: Annotated[float, Field(gt=0, le=7 * 24 * 3600)] = 1800.0
+    """A question nobody answers is denied then, and the turn goes on."""
+
+
+class Settings(_Section):
+    machine: MachineSettings = MachineSettings()
+    hub: HubSettings = HubSettings()
+    model: ModelSettings = ModelSettings()
+    providers: dict[str, ProviderSettings] = Field(default_factory=dict)
+    permissions: PermissionSettings = PermissionSettings()
+    questions: QuestionSettings = QuestionSettings()
+
+
+def load_settings(path: Path) -> Settings:
+    """Read the file; defaults only when there is none. Blocking. Raises: SettingsError."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return Settings()
+    except OSError as error:
+        raise SettingsError(
+            f"{path} cannot be read ({error.strerror}): mend its permissions or move it away"
+        ) from error
+    if len(content) > SETTINGS_LIMIT_BYTES:
+        raise SettingsError(f"{path} is larger than {SETTINGS_LIMIT_BYTES} bytes: that is no settings file")
+    return parse_settings(content, str(path))
+
+
+def parse_settings(content: bytes, source: str) -> Settings:
+    """Raises: SettingsError, naming each wrong key."""
+    try:
+        data = tomllib.loads(content.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{source} is not TOML: {error}. Mend that line, or move the file away") from error
+    try:
+        return Settings.model_validate(data)
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(map(str, fault['loc']))}: {fault['msg'].removeprefix('Value error, ')}"
+            for fault in error.errors()
+        )
+        raise SettingsError(f"{source} is not usable: {faults}") from error

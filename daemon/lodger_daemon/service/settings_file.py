@@ -1,0 +1,90 @@
+"""Changing the settings file: locked, validated as a whole, replaced at once; comments and order are kept."""
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from lodger_daemon.service.settings import Settings, SettingsError, load_settings, parse_settings
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+    from tomlkit.items import Table
+
+
+class SettingsFile:
+    """The one writer of the settings of this machine. Blocking: call it from a thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def load(self) -> Settings:
+        """Raises: SettingsError."""
+        return load_settings(self._path)
+
+    def add_rule(self, kind: str, rule: str) -> Settings:
+        """Append one permission rule unless it is there. Raises: SettingsError; then the file is as it was."""
+
+        def add(document: "TOMLDocument") -> None:
+            rules = _table(document, "permissions").setdefault(kind, [])
+            if rule not in rules:
+                rules.append(rule)
+
+        return self._change(add)
+
+    def set_provider(self, name: str, fields: dict[str, object]) -> Settings:
+        """Add or replace one provider. Keys are never stored here. Raises: SettingsError."""
+
+        def put(document: "TOMLDocument") -> None:
+            _table(document, "providers")[name] = fields
+
+        return self._change(put)
+
+    def remove_provider(self, name: str) -> Settings:
+        def drop(document: "TOMLDocument") -> None:
+            _table(document, "providers").pop(name, None)
+
+        return self._change(drop)
+
+    def set_value(self, section: str, key: str, value: object) -> Settings:
+        def put(document: "TOMLDocument") -> None:
+            _table(document, section)[key] = value
+
+        return self._change(put)
+
+    def _change(self, change: "Callable[[TOMLDocument], None]") -> Settings:
+        import tomlkit
+
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self._path.parent / ".settings.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            load_settings(self._path)  # a broken file is never replaced by a nearly empty one
+            text = self._path.read_text("utf-8") if self._path.exists() else ""
+            document = tomlkit.parse(text)
+            change(document)
+            content = tomlkit.dumps(document).encode()
+            settings = parse_settings(content, str(self._path))
+            self._replace(content)
+            return settings
+
+    def _replace(self, content: bytes) -> None:
+        descriptor, temporary = tempfile.mkstemp(dir=self._path.parent, prefix=".settings-")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(self._path)
+        except OSError as error:
+            Path(temporary).unlink(missing_ok=True)
+            raise SettingsError(f"{self._path} could not be written ({error.strerror}); it is as it was") from error
+
+
+def _table(document: "TOMLDocument", name: str) -> "Table":
+    import tomlkit
+
+    if name not in document:
+        document[name] = tomlkit.table()
+    return cast("Table", document[name])

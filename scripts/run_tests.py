@@ -1,0 +1,62 @@
+"""`make test` and `make soak`: every suite in turn, each with its time printed; a failing one does not hide the next.
+
+Each suite is a process of its own, so that one that hangs or crashes is one red line. Seeded suites run a fixed set,
+then fresh seeds until their time is up.
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Suite:
+    name: str
+    folder: str
+    limit_s: int
+    workers: int = 0
+
+
+SUITES = (
+    Suite("unit", "tests/unit", 300, workers=2),
+    Suite("integration", "tests/integration", 420),
+    Suite("attacks", "tests/attacks", 420),
+)
+
+
+def run(suite: Suite, soak: bool) -> tuple[int, float]:
+    argv = [sys.executable, "-m", "pytest", "-q", suite.folder]
+    if suite.workers:
+        argv += ["-n", str(suite.workers)]
+    if soak:
+        argv += ["--soak"]
+    began = time.monotonic()
+    try:
+        code = subprocess.run(argv, cwd=ROOT, timeout=None if soak else suite.limit_s, check=False).returncode
+    except subprocess.TimeoutExpired:
+        print(f"{suite.name}: not done after {suite.limit_s} s")
+        code = 1
+    return code, time.monotonic() - began
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--soak", action="store_true")
+    options = parser.parse_args()
+    lines, worst = [], 0
+    for suite in SUITES:
+        print(f"== {suite.name}", flush=True)
+        code, seconds = run(suite, options.soak)
+        worst = worst or code
+        lines.append(f"{suite.name:12} {'ok' if code == 0 else 'RED'} {seconds:6.1f} s")
+    print("\n".join(lines))
+    return 1 if worst else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Make sure bubblewrap, ripgrep and git are there; as root also the user that boxes run as.
+# Not root: print the one line to type, and go on (lodger doctor says what is missing).
+set -u
+missing=()
+[ -x /usr/bin/bwrap ] || missing+=(bubblewrap)
+command -v rg > /dev/null || missing+=(ripgrep)
+command -v git > /dev/null || missing+=(git)
+
+if [ "$(uname)" = Linux ] && [ ${#missing[@]} -gt 0 ]; then
+  if command -v apt-get > /dev/null; then
+    install="apt-get install --yes ${missing[*]}"
+  elif command -v dnf > /dev/null; then
+    install="dnf install --assumeyes ${missing[*]}"
+  elif command -v pacman > /dev/null; then
+    install="pacman -S --noconfirm ${missing[*]}"
+  else
+    install="your package manager to install: ${missing[*]}"
+  fi
+  if [ "$(id -u)" = 0 ]; then
+    echo "Installing ${missing[*]}"
+    log=$(mktemp)
+    if command -v apt-get > /dev/null; then apt-get update > "$log" 2>&1; fi
+    if ! DEBIAN_FRONTEND=noninteractive $install >> "$log" 2>&1; then
+      tail -n 20 "$log"
+      echo "Could not install ${missing[*]}. Install them yourself, then try again."
+      exit 1
+    fi
+    rm -f "$log"
+  else
+    echo "Lodger needs ${missing[*]}. Type this once: sudo $install"
+  fi
+fi
+
+if [ "$(uname)" = Linux ] && [ "$(id -u)" = 0 ] && ! id lodger > /dev/null 2>&1; then
+  echo "Making the system user lodger (boxes run as it, never as root)"
+  useradd --system --no-create-home --shell /usr/sbin/nologin lodger
+fi
+exit 0

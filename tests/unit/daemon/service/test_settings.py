@@ -1,0 +1,74 @@
+"""Settings fail closed: what cannot be read or is not known is an error that names it, and nothing is lost."""
+
+from pathlib import Path
+
+import pytest
+
+from lodger_daemon.service.settings import Settings, SettingsError, load_settings
+from lodger_daemon.service.settings_file import SettingsFile
+from lodger_tools.permissions.core.modes import Mode
+
+
+def test_no_file_means_defaults(tmp_path: Path) -> None:
+    assert load_settings(tmp_path / "settings.toml") == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("permissions = 3", "permissions"),
+        ("[permissions]\nmode = 'wide'", "permissions.mode"),
+        ("[permissions]\ndeny = ['Bash(']", "Bash("),
+        ("[permissions]\ndenny = ['Bash']", "permissions.denny"),
+        ("[permissions]\nask_every_command = 'no'", "permissions.ask_every_command"),
+        ("[providers.x]\nbase_url = 3", "providers.x.base_url"),
+        ("[questions]\nexpire_after_s = -1", "questions.expire_after_s"),
+        ("[oops", "not TOML"),
+        ("\udcff", "not TOML"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, names: str) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(SettingsError) as caught:
+        load_settings(path)
+    assert names in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_change_keeps_comments_and_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text("# mine\n[permissions]\nmode = 'strict' # careful\n")
+    settings = SettingsFile(path).add_rule("allow", "Bash(git status:*)")
+    assert settings.permissions.allow == ("Bash(git status:*)",)
+    assert settings.permissions.mode is Mode.STRICT
+    assert "# mine" in path.read_text()
+    assert "# careful" in path.read_text()
+    assert load_settings(path) == settings
+    SettingsFile(path).add_rule("allow", "Bash(git status:*)")
+    assert path.read_text().count("git status") == 1
+
+
+@pytest.mark.parametrize("rule", ["Bash(", ""])
+def test_a_bad_change_leaves_the_file_as_it_was(tmp_path: Path, rule: str) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text("[permissions]\nmode = 'strict'\n")
+    with pytest.raises(SettingsError):
+        SettingsFile(path).add_rule("deny", rule)
+    assert path.read_text() == "[permissions]\nmode = 'strict'\n"
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".settings-")] == []
+
+
+def test_a_broken_file_is_never_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text("[permissions\ndeny = ['Bash']")
+    with pytest.raises(SettingsError):
+        SettingsFile(path).set_provider("x", {"base_url": "http://127.0.0.1:1/v1"})
+    assert path.read_text() == "[permissions\ndeny = ['Bash']"
+
+
+def test_providers_come_and_go(tmp_path: Path) -> None:
+    file = SettingsFile(tmp_path / "settings.toml")
+    settings = file.set_provider("mine", {"base_url": "http://127.0.0.1:1/v1", "models": ["a", "b"]})
+    assert settings.providers["mine"].models == ("a", "b")
+    assert file.remove_provider("mine").providers == {}
