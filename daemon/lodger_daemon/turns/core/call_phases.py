@@ -1,0 +1,146 @@
+"""The phases after a step that called tools: judge, ask, run."""
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from lodger_daemon.identity import QuestionId, ToolCallId
+from lodger_daemon.turns.contract import Allow, Deny
+from lodger_daemon.turns.core.actions import Action, AskPerson, JudgeCalls, RefuseCall, RunCall, SaveRules
+from lodger_daemon.turns.core.calls import (
+    Batch,
+    Call,
+    CallProgress,
+    Done,
+    MustAsk,
+    Permitted,
+    Refused,
+    Running,
+    Undecided,
+    first_to_ask,
+    ready_to_run,
+)
+from lodger_daemon.turns.core.events import LoopStatus
+from lodger_daemon.turns.core.machine_events import AnswerGiven, CallEnded, CallsJudged
+from lodger_daemon.turns.core.outcomes import DEVICE, Outcome, close, enter, loop
+from lodger_daemon.turns.core.states import Active, Asking, Executing, Judging, SavingRule
+from lodger_daemon.turns.core.step_phase import next_step
+from lodger_daemon.turns.core.stop_reasons import StopReason
+from lodger_daemon.turns.core.words import DENIED, NO_WAY_TO_ASK, NOBODY_ANSWERED, STEP_LIMIT
+
+
+def question_id_of(tool_call_id: ToolCallId) -> QuestionId:
+    return QuestionId(f"perm-{tool_call_id}")
+
+
+def judge(state: Active, batch: Batch) -> Outcome:
+    """Have the rules look at every call that is not settled."""
+    undecided = tuple(call for call in batch.calls if isinstance(call.progress, Undecided | MustAsk))
+    if not undecided:
+        return go_on(state, batch)
+    return enter(state, Judging(batch), JudgeCalls(state.lease, batch, undecided))
+
+
+def judged(state: Active, phase: Judging, event: CallsJudged) -> Outcome:
+    progress = {call_id: _answerable(state, new) for call_id, new in event.progress.items()}
+    return go_on(state, _merge(phase.batch, progress))
+
+
+def go_on(state: Active, batch: Batch) -> Outcome:
+    """Ask the next question; when none is left, run what may run."""
+    call = first_to_ask(batch)
+    if call is None:
+        return _start_executing(state, batch)
+    question_id = question_id_of(call.tool_call_id)
+    return enter(
+        state,
+        Asking(batch, call.tool_call_id, question_id),
+        loop(LoopStatus.WAITING_ON_APPROVAL, state.turn.run_id),
+        AskPerson(state.lease, state.turn, batch, call, question_id),
+    )
+
+
+def answered(state: Active, phase: Asking, event: AnswerGiven) -> Outcome:
+    call = phase.batch.get(phase.tool_call_id)
+    assert call is not None
+    settled = phase.batch.change(phase.tool_call_id, _after_answer(call, event))
+    shown = (loop(LoopStatus.WAITING_ON_APPROVAL, state.turn.run_id), DEVICE)
+    if isinstance(event.answer, Allow) and event.answer.suggestion_ids:
+        save = SaveRules(state.lease, call, event.answer.suggestion_ids)
+        return enter(state, SavingRule(settled), *shown, save)
+    after, actions = go_on(state, settled)
+    return after, (*shown, *actions)
+
+
+def lapsed(state: Active, phase: Asking) -> Outcome:
+    after, actions = go_on(state, phase.batch.change(phase.tool_call_id, Refused(NOBODY_ANSWERED)))
+    return after, (DEVICE, *actions)
+
+
+def rules_saved(state: Active, phase: SavingRule) -> Outcome:
+    return judge(state, phase.batch)
+
+
+def call_ended(state: Active, phase: Executing, event: CallEnded, max_steps: int) -> Outcome:
+    call = phase.batch.get(event.tool_call_id)
+    if call is None or isinstance(call.progress, Done):
+        return state, ()
+    batch = phase.batch.change(event.tool_call_id, Done())
+    if batch.unfinished:
+        return _run_ready(state, batch)
+    return all_done(state, max_steps)
+
+
+def all_done(state: Active, max_steps: int) -> Outcome:
+    if state.turn.steps >= max_steps:
+        return close(state, StopReason.MAX_STEPS, STEP_LIMIT.format(steps=state.turn.steps))
+    return next_step(state)
+
+
+def _answerable(state: Active, progress: CallProgress) -> CallProgress:
+    if isinstance(progress, MustAsk) and not state.turn.can_ask:
+        return Refused(NO_WAY_TO_ASK.format(reason=progress.reason))
+    return progress
+
+
+def _merge(batch: Batch, progress: Mapping[ToolCallId, CallProgress]) -> Batch:
+    return batch.map(lambda call: progress.get(call.tool_call_id, call.progress))
+
+
+def _after_answer(call: Call, event: AnswerGiven) -> CallProgress:
+    match event.answer:
+        case Deny(message):
+            return Refused(message or DENIED)
+        case Allow(updated_input=None):
+            assert call.arguments is not None
+            return Permitted(call.arguments, by_person=True)
+        case Allow(updated_input=changed):
+            assert changed is not None
+            # A person may allow what the rules would ask about, but not what they deny.
+            if isinstance(event.rejudged, Refused):
+                return event.rejudged
+            return Permitted(changed, by_person=True)
+        case _:
+            assert_never(event.answer)
+
+
+def _start_executing(state: Active, batch: Batch) -> Outcome:
+    refusals: list[Action] = [
+        RefuseCall(state.lease, batch, call, call.progress.text)
+        for call in batch.calls
+        if isinstance(call.progress, Refused)
+    ]
+    after, actions = _run_ready(state, batch)
+    shown, rest = actions[:1], actions[1:]
+    return after, (*shown, *refusals, *rest)
+
+
+def _run_ready(state: Active, batch: Batch) -> Outcome:
+    """The first action announces what executes; nothing is announced when nothing new starts."""
+    runs: list[Action] = []
+    for call in ready_to_run(batch):
+        assert isinstance(call.progress, Permitted)
+        permitted = call.progress
+        runs.append(RunCall(state.lease, batch, call, permitted.arguments, permitted.by_person))
+        batch = batch.change(call.tool_call_id, Running(permitted.arguments))
+    shown = loop(LoopStatus.EXECUTING_CLIENT_SIDE_TOOL, batch.run_id, batch.executing)
+    return enter(state, Executing(batch), shown, *runs)
