@@ -32,7 +32,7 @@ class StepAssembly:
     texts: list[str] = field(default_factory=list)
     reasonings: list[str] = field(default_factory=list)
     signature: str | None = None
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     finish: FinishReason | None = None
     _calls: dict[int, _CallInProgress] = field(default_factory=dict)
 
