@@ -59,6 +59,8 @@ class QueuedItem:
     source: Literal["user", "task_notification", "cron", "subagent", "system"]
     content: Json
     enqueued_at: WallTime
+    paused: bool = False
+    """Parked by an abort, until the person goes on."""
 
 
 @dataclass(frozen=True, slots=True)

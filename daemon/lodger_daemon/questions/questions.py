@@ -1,0 +1,149 @@
+"""The questions of all conversations of this daemon: pending ones survive a restart, each has one effect.
+
+book = QuestionBook(database, clock)
+await book.load()                                     # once at start: time limits of questions left open
+asked = await book.ask(key, question, arguments)      # durable; show `asked`, which says when it expires
+settled = await book.settle(key, question_id, answer) # None when it is no longer pending
+settled = await book.expire_due()                     # whenever `next_expiry_s` has passed
+settled = await book.withdraw(key)                    # after an abort
+book.pending(key)                                     # to show again
+book.permits(call, tool_name, arguments)              # right before the call runs
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from lodger_daemon.clock import Clock, MonoTime, WallTime
+from lodger_daemon.identity import CallKey, ConversationKey, QuestionId
+from lodger_daemon.questions.core.arguments import arguments_digest
+from lodger_daemon.questions.core.rules import (
+    DEFAULT_LIMIT_S,
+    QuestionStatus,
+    Settlement,
+    permits,
+    remaining_s,
+    settle,
+)
+from lodger_daemon.store import question_rows
+from lodger_daemon.store.database import Database
+from lodger_daemon.store.question_rows import NewQuestion, StoredQuestion
+from lodger_daemon.turns.contract import Answer
+from lodger_daemon.turns.core.events import QuestionAsked
+from lodger_tools.json_value import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class SettledQuestion:
+    """A question with its one effect."""
+
+    question: StoredQuestion
+    settlement: Settlement
+
+
+class QuestionBook:
+    """Safe to call from any task of the event loop. Raises the store's errors."""
+
+    def __init__(self, database: Database, clock: Clock, limit_s: float = DEFAULT_LIMIT_S) -> None:
+        self._database = database
+        self._clock = clock
+        self._limit_s = limit_s
+        self._deadlines: dict[int, MonoTime] = {}
+        """By row number, of every open question. Monotonic, so a changed clock expires nothing."""
+
+    async def load(self) -> tuple[StoredQuestion, ...]:
+        """Take over the questions an earlier daemon left open; they are returned to be shown again."""
+        now, mono = self._clock.wall(), self._clock.mono()
+        left_open = await self._database.read(question_rows.open_ones)
+        for question in left_open:
+            wait_s = remaining_s(question.asked_at, question.expires_at, now)
+            self._deadlines[question.number] = MonoTime(mono + wait_s)
+        return left_open
+
+    async def ask(self, key: ConversationKey, question: QuestionAsked, arguments: JsonObject) -> QuestionAsked:
+        """Store it, with `arguments` as what an answer is bound to. Show what is returned, and not before.
+
+        Raises: StateConflict when a question about this call is open already.
+        """
+        now, mono = self._clock.wall(), self._clock.mono()
+        expires_at = WallTime(now + self._limit_s)
+        asked = replace(question, input=arguments, expires_at=expires_at)
+        digest = arguments_digest(asked.tool_name, arguments)
+        new = NewQuestion(key, asked, digest, now, expires_at)
+        number = await self._database.write(lambda connection: question_rows.ask(connection, new))
+        self._deadlines[number] = MonoTime(mono + self._limit_s)
+        return asked
+
+    def pending(self, key: ConversationKey) -> tuple[QuestionAsked, ...]:
+        """The oldest first. At once; a few indexed rows."""
+        stored = self._database.read_now(lambda connection: question_rows.open_ones(connection, key))
+        return tuple(question.asked for question in stored)
+
+    async def settle(self, key: ConversationKey, question_id: QuestionId, answer: Answer) -> SettledQuestion | None:
+        """Give a person's answer its one effect; None when the question is no longer pending."""
+
+        def find(connection: sqlite3.Connection) -> tuple[StoredQuestion, ...]:
+            found = question_rows.open_one(connection, key, question_id)
+            return (found,) if found is not None else ()
+
+        settled = await self._settle(
+            find, lambda question: settle(answer, question.asked.tool_name, question.arguments)
+        )
+        return settled[0] if settled else None
+
+    async def withdraw(self, key: ConversationKey) -> tuple[SettledQuestion, ...]:
+        """The turn was interrupted: its questions are dead from now on."""
+        return await self._settle(
+            lambda connection: question_rows.open_ones(connection, key),
+            lambda question: Settlement(QuestionStatus.WITHDRAWN, None, None),
+        )
+
+    async def expire_due(self) -> tuple[SettledQuestion, ...]:
+        """Settle every question nobody answered in time."""
+        now = self._clock.mono()
+        due = {number for number, deadline in self._deadlines.items() if deadline <= now}
+        if not due:
+            return ()
+        settled = await self._settle(
+            lambda connection: (q for q in question_rows.open_ones(connection) if q.number in due),
+            lambda question: Settlement(QuestionStatus.EXPIRED, None, None),
+        )
+        for number in due:
+            self._deadlines.pop(number, None)
+        return settled
+
+    def next_expiry_s(self) -> float | None:
+        """How long until `expire_due` has something to do; None while nothing is open."""
+        if not self._deadlines:
+            return None
+        return max(0.0, min(self._deadlines.values()) - self._clock.mono())
+
+    def settlement(self, call: CallKey) -> Settlement | None:
+        """The effect of the latest question about this call; None when there is none or it is open."""
+        stored = self._database.read_now(lambda connection: question_rows.latest_for(connection, call))
+        return stored.settlement if stored is not None else None
+
+    def permits(self, call: CallKey, tool_name: str, arguments: JsonObject) -> bool:
+        """Whether a person allowed this call with exactly these arguments."""
+        settlement = self.settlement(call)
+        return settlement is not None and permits(settlement, tool_name, arguments)
+
+    async def _settle(
+        self,
+        find: Callable[[sqlite3.Connection], Iterable[StoredQuestion]],
+        decide: Callable[[StoredQuestion], Settlement],
+    ) -> tuple[SettledQuestion, ...]:
+        now = self._clock.wall()
+
+        def write(connection: sqlite3.Connection) -> tuple[SettledQuestion, ...]:
+            settled = []
+            for question in tuple(find(connection)):
+                settlement = decide(question)
+                if question_rows.settle(connection, question.number, settlement, now):
+                    settled.append(SettledQuestion(question, settlement))
+            return tuple(settled)
+
+        settled = await self._database.write(write)
+        for one in settled:
+            self._deadlines.pop(one.question.number, None)
+        return settled

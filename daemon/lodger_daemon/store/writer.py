@@ -1,0 +1,236 @@
+"""The one thread that writes, with group commit.
+
+Whatever waits when the thread is free becomes one transaction with one sync of the disk. Each piece of work has a
+savepoint of its own, so one that fails undoes itself only. A result is delivered after COMMIT and not before.
+"""
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from lodger_daemon.store.errors import OwnershipLost, StoreClosed, StoreError, StoreFull
+from lodger_daemon.store.faults import translated
+from lodger_daemon.store.ownership import check_epoch
+
+Work = Callable[[sqlite3.Connection], Any]
+
+GROUP_LIMIT: Final = 256
+"""Pieces of work in one transaction: keeps a transaction, and with it the wait of the first in it, short."""
+
+SOON_DELAY_S: Final = 0.02
+"""How long rows that nobody waits for may gather before they are committed."""
+
+SOON_LIMIT: Final = 4096
+"""Pieces of such work that may wait, also while the disk is full; about 10 s of a fast stream."""
+
+FULL_RETRY_S: Final = 1.0
+"""How often rows that wait for space are tried again without other work."""
+
+
+@dataclass(slots=True)
+class Job:
+    """One piece of work. `future` is None for work that nobody waits for."""
+
+    work: Work
+    loop: asyncio.AbstractEventLoop | None
+    future: "asyncio.Future[Any] | None"
+    result: Any = None
+    error: BaseException | None = None
+
+
+@dataclass(slots=True)
+class WriterCounts:
+    """What happened where nobody waited for an answer."""
+
+    commits: int = 0
+    soon_dropped: int = 0
+    """Refused because too many waited."""
+    soon_failed: int = 0
+    last_soon_error: str = ""
+    full: bool = False
+    """Whether the latest transaction found no space."""
+
+
+@dataclass(slots=True)
+class _Inbound:
+    """Guarded by the condition."""
+
+    jobs: "deque[Job]" = field(default_factory=deque)
+    awaited: int = 0
+    soon: int = 0
+    closing: bool = False
+
+
+class Writer:
+    """Owns the writing connection from its start to `close`."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, epoch: int) -> None:
+        self._connection = connection
+        self._path = path
+        self._epoch = epoch
+        self._condition = threading.Condition()
+        self._inbound = _Inbound()
+        self.counts = WriterCounts()
+        self._thread = threading.Thread(target=self._run, name="lodger-writer", daemon=True)
+        self._thread.start()
+
+    # From any thread.
+
+    def submit(self, work: Work, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Any]":
+        future: asyncio.Future[Any] = loop.create_future()
+        with self._condition:
+            if self._inbound.closing:
+                raise StoreClosed()
+            self._inbound.jobs.append(Job(work, loop, future))
+            self._inbound.awaited += 1
+            self._condition.notify()
+        return future
+
+    def submit_soon(self, work: Work) -> bool:
+        """False when too many wait already or the store is closed: then the work is dropped and counted."""
+        with self._condition:
+            if self._inbound.closing or self._inbound.soon >= SOON_LIMIT:
+                self.counts.soon_dropped += 1
+                return False
+            self._inbound.jobs.append(Job(work, None, None))
+            self._inbound.soon += 1
+            if self._inbound.soon == 1 or self._inbound.soon >= GROUP_LIMIT:
+                self._condition.notify()
+            return True
+
+    def close(self) -> None:
+        """Write what waits, then end the thread. Blocks."""
+        with self._condition:
+            self._inbound.closing = True
+            self._condition.notify()
+        self._thread.join()
+
+    # In the writer's thread.
+
+    def _run(self) -> None:
+        while True:
+            group = self._next_group()
+            if not group:
+                break
+            self._write(group)
+            self._deliver(group)
+        self._connection.close()
+
+    def _next_group(self) -> list[Job]:
+        with self._condition:
+            while not self._inbound.jobs and not self._inbound.closing:
+                self._condition.wait()
+            deadline = time.monotonic() + (FULL_RETRY_S if self.counts.full else SOON_DELAY_S)
+            while not self._is_due():
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    break
+                self._condition.wait(left_s)
+            return self._take()
+
+    def _is_due(self) -> bool:
+        inbound = self._inbound
+        return inbound.awaited > 0 or inbound.closing or (inbound.soon >= GROUP_LIMIT and not self.counts.full)
+
+    def _take(self) -> list[Job]:
+        inbound = self._inbound
+        count = min(len(inbound.jobs), GROUP_LIMIT)
+        group = [inbound.jobs.popleft() for _ in range(count)]
+        awaited = sum(job.future is not None for job in group)
+        inbound.awaited -= awaited
+        inbound.soon -= count - awaited
+        return group
+
+    def _write(self, group: list[Job]) -> None:
+        fault = self._attempt(group)
+        if fault is not None and len(group) > 1 and not isinstance(fault, OwnershipLost):
+            # One piece of work that does not fit must not take the others along.
+            for job in group:
+                job.error = self._attempt([job]) or job.error
+        elif fault is not None:
+            for job in group:
+                job.error = fault
+        self.counts.full = any(isinstance(job.error, StoreFull) for job in group)
+
+    def _attempt(self, group: list[Job]) -> StoreError | None:
+        """One transaction; what it returns undid all of it."""
+        try:
+            self._transaction(group)
+        except sqlite3.Error as error:
+            return translated(error, self._path)
+        except StoreError as error:
+            return error
+        return None
+
+    def _transaction(self, group: list[Job]) -> None:
+        connection = self._connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            check_epoch(connection, self._epoch)
+            for job in group:
+                self._run_job(job)
+            connection.execute("COMMIT")
+            self.counts.commits += 1
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _run_job(self, job: Job) -> None:
+        connection = self._connection
+        job.result = job.error = None
+        connection.execute("SAVEPOINT job")
+        try:
+            job.result = job.work(connection)
+        except Exception as error:  # whatever a piece of work raises belongs to whoever gave it
+            if not connection.in_transaction:
+                # SQLite gave up the whole transaction (no space, for instance): the group has to be written anew.
+                raise
+            connection.execute("ROLLBACK TO job")
+            job.error = translated(error, self._path) if isinstance(error, sqlite3.Error) else error
+        connection.execute("RELEASE job")
+
+    def _deliver(self, group: list[Job]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+        waiting_for_space: list[Job] = []
+        for job in group:
+            if job.loop is not None:
+                by_loop.setdefault(job.loop, []).append(job)
+            elif isinstance(job.error, StoreFull):
+                waiting_for_space.append(job)
+            elif job.error is not None:
+                self.counts.soon_failed += 1
+                self.counts.last_soon_error = str(job.error)
+        if waiting_for_space:
+            self._put_back(waiting_for_space)
+        for loop, jobs in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(_settle, jobs)
+            except RuntimeError:  # the loop is closed: nobody waits any more
+                continue
+
+    def _put_back(self, jobs: list[Job]) -> None:
+        """Rows that nobody waits for stay until there is space, within the limit, in their order."""
+        with self._condition:
+            room = 0 if self._inbound.closing else max(0, SOON_LIMIT - self._inbound.soon)
+            kept = jobs[-room:] if room else []
+            self.counts.soon_dropped += len(jobs) - len(kept)
+            self._inbound.jobs.extendleft(reversed(kept))
+            self._inbound.soon += len(kept)
+
+
+def _settle(jobs: list[Job]) -> None:
+    for job in jobs:
+        future = job.future
+        if future is None or future.done():
+            continue
+        if job.error is not None:
+            future.set_exception(job.error)
+        else:
+            future.set_result(job.result)
