@@ -13,6 +13,7 @@ book.permits(call, tool_name, arguments)              # right before the call ru
 import sqlite3
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from lodger_daemon.clock import Clock, MonoTime, WallTime
 from lodger_daemon.identity import CallKey, ConversationKey, QuestionId
@@ -27,10 +28,17 @@ from lodger_daemon.questions.core.rules import (
 )
 from lodger_daemon.store import question_rows
 from lodger_daemon.store.database import Database
+from lodger_daemon.store.errors import StoreError
 from lodger_daemon.store.question_rows import NewQuestion, StoredQuestion
 from lodger_daemon.turns.contract import Answer
 from lodger_daemon.turns.core.events import QuestionAsked
 from lodger_tools.json_value import JsonObject
+
+_Name: TypeAlias = tuple[ConversationKey, QuestionId]
+
+
+def _name(question: StoredQuestion) -> _Name:
+    return question.conversation, question.asked.question_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +56,8 @@ class QuestionBook:
         self._database = database
         self._clock = clock
         self._limit_s = limit_s
-        self._deadlines: dict[int, MonoTime] = {}
-        """By row number, of every open question. Monotonic, so a changed clock expires nothing."""
+        self._deadlines: dict[_Name, MonoTime] = {}
+        """Of every open question. Monotonic, so a changed clock expires nothing."""
 
     async def load(self) -> tuple[StoredQuestion, ...]:
         """Take over the questions an earlier daemon left open; they are returned to be shown again."""
@@ -57,7 +65,7 @@ class QuestionBook:
         left_open = await self._database.read(question_rows.open_ones)
         for question in left_open:
             wait_s = remaining_s(question.asked_at, question.expires_at, now)
-            self._deadlines[question.number] = MonoTime(mono + wait_s)
+            self._deadlines[_name(question)] = MonoTime(mono + wait_s)
         return left_open
 
     async def ask(self, key: ConversationKey, question: QuestionAsked, arguments: JsonObject) -> QuestionAsked:
@@ -70,8 +78,16 @@ class QuestionBook:
         asked = replace(question, input=arguments, expires_at=expires_at)
         digest = arguments_digest(asked.tool_name, arguments)
         new = NewQuestion(key, asked, digest, now, expires_at)
-        number = await self._database.write(lambda connection: question_rows.ask(connection, new))
-        self._deadlines[number] = MonoTime(mono + self._limit_s)
+        name = (key, asked.question_id)
+        is_new = name not in self._deadlines
+        # Before the write: a cancelled waiter does not undo it, and every open question ends in time.
+        self._deadlines.setdefault(name, MonoTime(mono + self._limit_s))
+        try:
+            await self._database.write(lambda connection: question_rows.ask(connection, new))
+        except StoreError:
+            if is_new:
+                self._deadlines.pop(name, None)
+            raise
         return asked
 
     def pending(self, key: ConversationKey) -> tuple[QuestionAsked, ...]:
@@ -101,15 +117,15 @@ class QuestionBook:
     async def expire_due(self) -> tuple[SettledQuestion, ...]:
         """Settle every question nobody answered in time."""
         now = self._clock.mono()
-        due = {number for number, deadline in self._deadlines.items() if deadline <= now}
+        due = {name for name, deadline in self._deadlines.items() if deadline <= now}
         if not due:
             return ()
         settled = await self._settle(
-            lambda connection: (q for q in question_rows.open_ones(connection) if q.number in due),
+            lambda connection: (q for q in question_rows.open_ones(connection) if _name(q) in due),
             lambda question: Settlement(QuestionStatus.EXPIRED, None, None),
         )
-        for number in due:
-            self._deadlines.pop(number, None)
+        for name in due:
+            self._deadlines.pop(name, None)
         return settled
 
     def next_expiry_s(self) -> float | None:
@@ -145,5 +161,5 @@ class QuestionBook:
 
         settled = await self._database.write(write)
         for one in settled:
-            self._deadlines.pop(one.question.number, None)
+            self._deadlines.pop(_name(one.question), None)
         return settled

@@ -77,7 +77,7 @@ class Database:
                 connection.close()
             if held is not None:
                 held.release()
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, sqlite3.Error | OSError):
                 raise translated(error, path) from error
             raise
         return cls(path, held, connection, epoch)

@@ -1,5 +1,6 @@
 """From SQLite's errors to the store's own."""
 
+import errno
 import shutil
 import sqlite3
 from pathlib import Path
@@ -18,8 +19,10 @@ _NO_SPACE_BYTES: Final = 1024 * 1024
 """Below this an input/output error means a full disk: SQLite reports a failed growth of its shared memory as one."""
 
 
-def translated(error: sqlite3.Error, path: Path) -> StoreError:
-    """The store's error for one of SQLite's."""
+def translated(error: sqlite3.Error | OSError, path: Path) -> StoreError:
+    """The store's error for one of SQLite's or the system's."""
+    if isinstance(error, OSError):
+        return StoreFull(path) if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreFailed(path, str(error))
     name = getattr(error, "sqlite_errorname", "") or ""
     if name.startswith("SQLITE_CONSTRAINT"):
         return ConstraintViolated(str(error))

@@ -79,6 +79,8 @@ def accept(
     connection: sqlite3.Connection, key: ConversationKey, item: NewItem, disposition: Disposition, now: WallTime
 ) -> AcceptResult:
     """Makes the conversation if it is new. `disposition` is what the client will be told, now and when it resends."""
+    if not item.submission.messages:
+        return ItemRefused("There is no message in it.")
     conversation = conversation_rows.ensure(connection, key, now)
     first = item.submission.messages[0]
     known = get(connection, key, first.client_message_id)

@@ -17,7 +17,7 @@ from lodger_daemon.clock import WallTime
 from lodger_daemon.identity import AgentId, CallKey, ConversationId, ConversationKey, RunId, ToolCallId
 from lodger_daemon.store import conversation_rows
 from lodger_daemon.store.errors import StateConflict
-from lodger_daemon.store.json_column import object_from_column, to_column
+from lodger_daemon.store.json_column import object_from_column, storable, to_column
 from lodger_tools.json_value import JsonObject
 
 _SELECT = (
@@ -99,7 +99,7 @@ def finish(connection: sqlite3.Connection, call: CallKey, outcome: CallOutcome, 
         "finished_at = ? WHERE conversation = ? AND run_id = ? AND tool_call_id = ? AND status = 'started'",
         (
             outcome.status,
-            outcome.text,
+            storable(outcome.text),
             outcome.overflow_path,
             now,
             conversation_rows.number_of(connection, call.conversation),

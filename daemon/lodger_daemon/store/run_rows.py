@@ -21,7 +21,7 @@ from lodger_daemon.clock import WallTime
 from lodger_daemon.identity import AgentId, ClientMessageId, ConversationId, ConversationKey, RunId, TurnId
 from lodger_daemon.store import conversation_rows
 from lodger_daemon.store.errors import RunActive, StateConflict
-from lodger_daemon.store.json_column import strings_from_column, to_column
+from lodger_daemon.store.json_column import storable, strings_from_column, to_column
 from lodger_daemon.turns.core.stop_reasons import StopReason
 
 _SELECT = (
@@ -86,7 +86,7 @@ def end(
     """`status` is any but ACTIVE. Raises: StateConflict."""
     cursor = connection.execute(
         "UPDATE runs SET status = ?, stop_reason = ?, ended_at = ?, error = ? WHERE run_id = ? AND status = 'active'",
-        (status, stop_reason, now, error, run_id),
+        (status, stop_reason, now, storable(error), run_id),
     )
     if cursor.rowcount == 0:
         raise StateConflict(f"run {run_id} is not active")

@@ -268,12 +268,40 @@ _INBOX_TRANSITIONS: Final = (
     "'reserved>accepted', 'reserved>parked', 'reserved>admitted', 'admitted>answered'"
 )
 
+_BEFORE_A_TURN_ENDS: Final = (
+    (
+        "inbox",
+        "SELECT 1 FROM inbox WHERE turn_id = OLD.turn_id AND status IN ('reserved', 'admitted')",
+        "a turn ends after its input is answered or released",
+    ),
+    (
+        "runs",
+        "SELECT 1 FROM runs WHERE conversation = OLD.conversation AND status = 'active'",
+        "a turn ends after its runs",
+    ),
+    (
+        "journal",
+        "SELECT 1 FROM journal WHERE conversation = OLD.conversation AND status = 'started'",
+        "a turn ends after its tool calls",
+    ),
+    (
+        "questions",
+        "SELECT 1 FROM questions WHERE conversation = OLD.conversation AND status = 'open'",
+        "a turn ends after its questions",
+    ),
+)
+
 _TRIGGERS: Final = (
     _immutable("messages", "UPDATE", "", "the transcript is append-only"),
     _immutable("messages", "DELETE", "", "the transcript is append-only"),
     _immutable("audit", "UPDATE", "", "the audit log is append-only"),
     _immutable("audit", "DELETE", "", "the audit log is append-only"),
     _immutable("turns", "UPDATE", "OLD.status <> 'active'", "a finished turn stays as it is"),
+    *(
+        f"CREATE TRIGGER turns_finish_{table}_guard BEFORE UPDATE OF status ON turns "
+        f"WHEN NEW.status = 'finished' AND EXISTS ({select}) BEGIN SELECT RAISE(ABORT, 'illegal: {reason}'); END"
+        for table, select, reason in _BEFORE_A_TURN_ENDS
+    ),
     _immutable("runs", "UPDATE", "OLD.status <> 'active'", "an ended run stays as it is"),
     _immutable("journal", "UPDATE", "OLD.status <> 'started'", "a finished call stays as it is"),
     _immutable("journal", "DELETE", "", "a started call is never forgotten"),

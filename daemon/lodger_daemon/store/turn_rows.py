@@ -5,6 +5,10 @@ finish(connection, turn_id, stop_reason, now, run_id=None, error=None)     raise
 active(connection, key) -> TurnRow | None
 all_active(connection) -> tuple[TurnRow, ...]          what a restart has to take up again
 get(connection, turn_id) -> TurnRow | None
+
+The schema lets a turn end only when nothing of it is open: its input is answered or released, its run has ended, its
+tool calls are finished in the journal (as UNKNOWN if need be), its questions are settled. Do these first, in the same
+transaction; otherwise `finish` raises ConstraintViolated with words that name what is open.
 """
 
 import sqlite3
@@ -15,6 +19,7 @@ from lodger_daemon.clock import WallTime
 from lodger_daemon.identity import AgentId, ConversationId, ConversationKey, RunId, TurnId
 from lodger_daemon.store import conversation_rows
 from lodger_daemon.store.errors import StateConflict
+from lodger_daemon.store.json_column import storable
 from lodger_daemon.turns.core.stop_reasons import StopReason
 
 _SELECT = (
@@ -64,7 +69,7 @@ def finish(
     cursor = connection.execute(
         "UPDATE turns SET status = 'finished', stop_reason = ?, ended_at = ?, run_id = ?, error = ? "
         "WHERE turn_id = ? AND status = 'active'",
-        (stop_reason, now, run_id, error, turn_id),
+        (stop_reason, now, run_id, storable(error), turn_id),
     )
     if cursor.rowcount == 0:
         raise StateConflict(f"turn {turn_id} is not active")

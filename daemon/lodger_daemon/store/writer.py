@@ -29,8 +29,11 @@ SOON_DELAY_S: Final = 0.02
 SOON_LIMIT: Final = 4096
 """Pieces of such work that may wait, also while the disk is full; about 10 s of a fast stream."""
 
+REPEAT_DELAY_S: Final = 1.0
+"""How often rows that could not be written are tried again without other work."""
+
 FULL_RETRY_S: Final = 1.0
-"""How often rows that wait for space are tried again without other work."""
+"""How often a full disk is looked at again while nothing is to be written, so that status tells the truth."""
 
 
 @dataclass(slots=True)
@@ -77,6 +80,8 @@ class Writer:
         self._condition = threading.Condition()
         self._inbound = _Inbound()
         self.counts = WriterCounts()
+        self._repeating = False
+        """Whether the jobs at the head have failed before; then they are not tried again at once."""
         self._thread = threading.Thread(target=self._run, name="lodger-writer", daemon=True)
         self._thread.start()
 
@@ -125,8 +130,9 @@ class Writer:
     def _next_group(self) -> list[Job]:
         with self._condition:
             while not self._inbound.jobs and not self._inbound.closing:
-                self._condition.wait()
-            deadline = time.monotonic() + (FULL_RETRY_S if self.counts.full else SOON_DELAY_S)
+                if not self._condition.wait(FULL_RETRY_S if self.counts.full else None):
+                    return [Job(_look_for_space, None, None)]
+            deadline = time.monotonic() + (REPEAT_DELAY_S if self._repeating else SOON_DELAY_S)
             while not self._is_due():
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
@@ -136,7 +142,7 @@ class Writer:
 
     def _is_due(self) -> bool:
         inbound = self._inbound
-        return inbound.awaited > 0 or inbound.closing or (inbound.soon >= GROUP_LIMIT and not self.counts.full)
+        return inbound.awaited > 0 or inbound.closing or (inbound.soon >= GROUP_LIMIT and not self._repeating)
 
     def _take(self) -> list[Job]:
         inbound = self._inbound
@@ -150,13 +156,23 @@ class Writer:
     def _write(self, group: list[Job]) -> None:
         fault = self._attempt(group)
         if fault is not None and len(group) > 1 and not isinstance(fault, OwnershipLost):
-            # One piece of work that does not fit must not take the others along.
-            for job in group:
-                job.error = self._attempt([job]) or job.error
+            self._write_one_by_one(group)
         elif fault is not None:
             for job in group:
                 job.error = fault
         self.counts.full = any(isinstance(job.error, StoreFull) for job in group)
+
+    def _write_one_by_one(self, group: list[Job]) -> None:
+        """One piece of work that does not fit must not take the others along."""
+        full: StoreError | None = None
+        for job in group:
+            if job.future is None and full is not None:
+                # Rows that nobody waits for keep their order and cost no further attempt.
+                job.error = full
+                continue
+            job.error = self._attempt([job]) or job.error
+            if isinstance(job.error, StoreFull):
+                full = job.error
 
     def _attempt(self, group: list[Job]) -> StoreError | None:
         """One transaction; what it returns undid all of it."""
@@ -198,17 +214,17 @@ class Writer:
 
     def _deliver(self, group: list[Job]) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
-        waiting_for_space: list[Job] = []
+        to_repeat: list[Job] = []
         for job in group:
             if job.loop is not None:
                 by_loop.setdefault(job.loop, []).append(job)
-            elif isinstance(job.error, StoreFull):
-                waiting_for_space.append(job)
+            elif isinstance(job.error, StoreError) and job.error.retryable:
+                if job.work is not _look_for_space:
+                    to_repeat.append(job)
             elif job.error is not None:
                 self.counts.soon_failed += 1
                 self.counts.last_soon_error = str(job.error)
-        if waiting_for_space:
-            self._put_back(waiting_for_space)
+        self._put_back(to_repeat)
         for loop, jobs in by_loop.items():
             try:
                 loop.call_soon_threadsafe(_settle, jobs)
@@ -216,13 +232,21 @@ class Writer:
                 continue
 
     def _put_back(self, jobs: list[Job]) -> None:
-        """Rows that nobody waits for stay until there is space, within the limit, in their order."""
+        """Rows that nobody waits for stay until they can be written, within the limit, in their order."""
+        self._repeating = bool(jobs)
         with self._condition:
             room = 0 if self._inbound.closing else max(0, SOON_LIMIT - self._inbound.soon)
             kept = jobs[-room:] if room else []
             self.counts.soon_dropped += len(jobs) - len(kept)
             self._inbound.jobs.extendleft(reversed(kept))
             self._inbound.soon += len(kept)
+
+
+def _look_for_space(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "INSERT INTO settings (key, value, updated_at) VALUES ('store.space', 'true', 0) "
+        "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+    )
 
 
 def _settle(jobs: list[Job]) -> None:

@@ -94,7 +94,7 @@ class InboxItem:
 
 @dataclass(frozen=True, slots=True)
 class NewItem:
-    """A submission on its way into the inbox. `submission.messages` has at least one message."""
+    """A submission on its way into the inbox; one without a message is refused."""
 
     submission: Submission
     kind: ItemKind = ItemKind.MESSAGE
