@@ -1,6 +1,7 @@
 """The phases after a step that called tools: judge, ask, run."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import assert_never
 
 from lodger_daemon.identity import QuestionId, ToolCallId
@@ -80,18 +81,21 @@ def rules_saved(state: Active, phase: SavingRule) -> Outcome:
     return judge(state, phase.batch)
 
 
-def call_ended(state: Active, phase: Executing, event: CallEnded, max_steps: int) -> Outcome:
+def call_ended(state: Active, phase: Executing, event: CallEnded) -> Outcome:
     call = phase.batch.get(event.tool_call_id)
     if call is None or isinstance(call.progress, Done):
         return state, ()
     batch = phase.batch.change(event.tool_call_id, Done())
-    if batch.unfinished:
-        return _run_ready(state, batch)
-    return all_done(state, max_steps)
+    return _run_ready(state, batch) if batch.unfinished else _all_done(state)
 
 
-def all_done(state: Active, max_steps: int) -> Outcome:
-    if state.turn.steps >= max_steps:
+def ended_early(state: Active, phase: Judging | Asking | SavingRule, event: CallEnded) -> Outcome:
+    batch = phase.batch.change(event.tool_call_id, Done())
+    return replace(state, phase=replace(phase, batch=batch)), ()
+
+
+def _all_done(state: Active) -> Outcome:
+    if state.turn.steps >= state.turn.max_steps:
         return close(state, StopReason.MAX_STEPS, STEP_LIMIT.format(steps=state.turn.steps))
     return next_step(state)
 
@@ -124,6 +128,8 @@ def _after_answer(call: Call, event: AnswerGiven) -> CallProgress:
 
 
 def _start_executing(state: Active, batch: Batch) -> Outcome:
+    if not batch.unfinished:
+        return _all_done(state)
     refusals: list[Action] = [
         RefuseCall(state.lease, batch, call, call.progress.text)
         for call in batch.calls

@@ -4,11 +4,10 @@ Nothing here waits, writes or looks at a clock. An event under another lease tha
 publishes nothing; a turn is closed once, by the lease that owns it.
 """
 
-from typing import Final, assert_never
+from typing import assert_never
 
 from lodger_daemon.turns.core import call_phases, step_phase
 from lodger_daemon.turns.core.actions import PrepareStep, Pump, TurnIsOver
-from lodger_daemon.turns.core.calls import Done
 from lodger_daemon.turns.core.events import LoopStatus
 from lodger_daemon.turns.core.machine_events import (
     AbortAsked,
@@ -56,17 +55,14 @@ from lodger_daemon.turns.core.states import (
 )
 from lodger_daemon.turns.core.stop_reasons import StopReason
 
-MAX_STEPS: Final = 200
-"""A turn that has called tools this often is more likely in a loop than at work."""
 
-
-def advance(state: State, event: MachineEvent, max_steps: int = MAX_STEPS) -> Outcome:
+def advance(state: State, event: MachineEvent) -> Outcome:
     """One step of the machine."""
     match event:
         case InputWaits():
             return _begin(state, event)
         case TurnRecovered():
-            return _recover(state, event, max_steps)
+            return _recover(state, event)
         case CommandBegun():
             return _begin_command(state, event)
         case AbortAsked():
@@ -74,26 +70,24 @@ def advance(state: State, event: MachineEvent, max_steps: int = MAX_STEPS) -> Ou
         case AnswerGiven() | QuestionLapsed():
             return _settle_question(state, event)
         case _:
-            return _report(state, event, max_steps)
+            return _report(state, event)
 
 
 def _begin(state: State, event: InputWaits) -> Outcome:
     if not isinstance(state, Idle):
         return state, ()
-    turn = Turn(event.turn_id)
+    turn = Turn(event.turn_id, max_steps=event.max_steps)
     prepare = PrepareStep(event.lease, turn, first=True, reserve=True)
     shown = (loop(LoopStatus.SENDING_API_REQUEST), DEVICE) if event.direct else ()
     return Active(event.lease, turn, Preparing()), (*shown, prepare)
 
 
-def _recover(state: State, event: TurnRecovered, max_steps: int) -> Outcome:
+def _recover(state: State, event: TurnRecovered) -> Outcome:
     if not isinstance(state, Idle):
         return state, ()
     recovered = Active(event.lease, event.turn, Preparing())
     if event.batch is None:
         after, actions = step_phase.next_step(recovered)
-    elif all(isinstance(call.progress, Done) for call in event.batch.calls):
-        after, actions = call_phases.all_done(recovered, max_steps)
     else:
         after, actions = call_phases.judge(recovered, event.batch)
     return after, (DEVICE, *actions)
@@ -122,7 +116,7 @@ def _settle_question(state: State, event: AnswerGiven | QuestionLapsed) -> Outco
     return call_phases.answered(state, state.phase, event)
 
 
-def _report(state: State, event: LeasedEvent, max_steps: int) -> Outcome:
+def _report(state: State, event: LeasedEvent) -> Outcome:
     if isinstance(state, Idle) or state.lease != event.lease:
         return state, ()
     match state:
@@ -131,7 +125,7 @@ def _report(state: State, event: LeasedEvent, max_steps: int) -> Outcome:
         case Cancelling():
             return _unwinding_report(state, event)
         case Active():
-            return _active_report(state, event, max_steps)
+            return _active_report(state, event)
         case _:
             assert_never(state)
 
@@ -153,7 +147,7 @@ def _unwinding_report(state: Cancelling, event: LeasedEvent) -> Outcome:
             return state, ()
 
 
-def _active_report(state: Active, event: LeasedEvent, max_steps: int) -> Outcome:
+def _active_report(state: Active, event: LeasedEvent) -> Outcome:
     match state.phase, event:
         case Finishing(stop_reason, error), TurnClosed():
             ended = announce_end(state, stop_reason, error)
@@ -182,7 +176,10 @@ def _active_report(state: Active, event: LeasedEvent, max_steps: int) -> Outcome
             return call_phases.judged(state, phase, event)
         case SavingRule() as phase, RulesSaved():
             return call_phases.rules_saved(state, phase)
+        case (Judging() | Asking() | SavingRule()) as phase, CallEnded():
+            # After a restart, calls of an earlier daemon may still end while others wait for a verdict.
+            return call_phases.ended_early(state, phase, event)
         case Executing() as phase, CallEnded():
-            return call_phases.call_ended(state, phase, event, max_steps)
+            return call_phases.call_ended(state, phase, event)
         case _:
             return state, ()

@@ -8,7 +8,7 @@ from lodger_daemon.identity import QuestionId, RunId, ToolCallId, TurnId
 from lodger_daemon.models.contract import FailureKind, FinishReason
 from lodger_daemon.turns.contract import Answer
 from lodger_daemon.turns.core.calls import Batch, CallProgress
-from lodger_daemon.turns.core.states import Lease, Turn
+from lodger_daemon.turns.core.states import MAX_STEPS, Lease, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +18,16 @@ class InputWaits:
     lease: Lease
     turn_id: TurnId
     direct: bool
+    max_steps: int = MAX_STEPS
 
 
 @dataclass(frozen=True, slots=True)
 class TurnRecovered:
-    """A restart found this turn unfinished. `batch` are the calls of its last step, or None to ask the model again."""
+    """A restart found this turn unfinished.
+
+    `batch` are the calls of its last step, or None to ask the model again. A call marked as running was started by an
+    earlier daemon; whoever tells this collects its outcome and reports its end.
+    """
 
     lease: Lease
     turn: Turn

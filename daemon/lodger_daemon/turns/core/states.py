@@ -1,7 +1,7 @@
 """Who owns a conversation now, and how far its turn has come (BEHAVIOUR.md A9)."""
 
 from dataclasses import dataclass
-from typing import NewType, TypeAlias
+from typing import Final, NewType, TypeAlias
 
 from lodger_daemon.identity import QuestionId, RunId, ToolCallId, TurnId
 from lodger_daemon.turns.core.calls import Batch
@@ -9,6 +9,10 @@ from lodger_daemon.turns.core.stop_reasons import StopReason
 
 Lease = NewType("Lease", int)
 """Names one owner of a conversation. Grows with each; an event with another lease than the current one is stale."""
+
+
+MAX_STEPS: Final = 200
+"""A turn that has called tools this often is more likely in a loop than at work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,7 @@ class Turn:
     """Model steps completed so far."""
     run_id: RunId | None = None
     """The latest run."""
+    max_steps: int = MAX_STEPS
 
 
 @dataclass(frozen=True, slots=True)

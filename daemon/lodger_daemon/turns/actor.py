@@ -1,0 +1,266 @@
+"""One conversation at work: feeds events to the machine, has its actions performed, owns the tasks."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine
+from typing import Any, Final, assert_never
+
+from lodger_daemon.identity import QuestionId, TurnId
+from lodger_daemon.inbox.core.items import InboxItem
+from lodger_daemon.inbox.core.rules import Moment, next_batch
+from lodger_daemon.turns import call_work, closing_work, step_work
+from lodger_daemon.turns.contract import Answer
+from lodger_daemon.turns.core import actions as do
+from lodger_daemon.turns.core import machine_events as told
+from lodger_daemon.turns.core.calls import Call, CallProgress
+from lodger_daemon.turns.core.events import LoopStatus, LoopStatusChanged, MemorySynced
+from lodger_daemon.turns.core.machine import advance
+from lodger_daemon.turns.core.states import Active, Asking, Cancelling, Command, Idle, Lease, State
+from lodger_daemon.turns.desk import Desk, TurnWork
+
+logger = logging.getLogger(__name__)
+
+BROKEN: Final = "Something inside Lodger broke: {error}. The turn was ended."
+
+
+class ConversationActor:
+    """Event loop only. `feed` never waits: what takes time runs in tasks that report back by events."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self._state: State = Idle()
+        self._lease = Lease(0)
+        self._claimed = False
+        self._told: deque[told.MachineEvent] = deque()
+        self._performing = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._loop_status = LoopStatusChanged(LoopStatus.WAITING_ON_INPUT)
+
+    # -- what others see and ask --
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def processing(self) -> bool:
+        """True from acceptance to the end, but not while an abort unwinds (PROTOCOL.md 5.1)."""
+        return self._claimed or isinstance(self._state, Active | Command)
+
+    @property
+    def loop_status(self) -> LoopStatusChanged:
+        return self._loop_status
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing runs and nobody listens: the conversation may leave memory."""
+        return (
+            isinstance(self._state, Idle)
+            and not self._claimed
+            and not self._tasks
+            and not self.desk.log.has_subscribers
+        )
+
+    def claim(self) -> TurnId | None:
+        """Promise the next turn to an input that is about to be stored; None when it has to queue."""
+        if self._claimed or not isinstance(self._state, Idle) or self.desk.stopping:
+            return None
+        if next_batch(self.desk.waiting(), Moment.TURN_START):
+            return None
+        self._claimed = True
+        self._idle.clear()
+        return TurnId(f"turn-{self.desk.services.rng.uuid()}")
+
+    def give_back_claim(self) -> None:
+        self._claimed = False
+        self.pump()
+
+    def begin(self, turn_id: TurnId, item: InboxItem) -> None:
+        """Start the turn whose input was reserved as it was accepted."""
+        self._claimed = False
+        work = self._new_work(turn_id)
+        work.reserved = True
+        self.desk.take_input(work, (item,), first=True)
+        self.feed(told.InputWaits(work.lease, turn_id, True, self.desk.services.options.max_steps))
+
+    def pump(self) -> None:
+        """Start the head of the queue if nothing else owns the conversation."""
+        if self._claimed or not isinstance(self._state, Idle) or self.desk.stopping:
+            return
+        if not next_batch(self.desk.waiting(), Moment.TURN_START):
+            self._idle.set()
+            return
+        self._idle.clear()
+        work = self._new_work(TurnId(f"turn-{self.desk.services.rng.uuid()}"))
+        self.feed(told.InputWaits(work.lease, work.turn_id, False, self.desk.services.options.max_steps))
+
+    def recover(self, work: TurnWork, event: told.TurnRecovered, collecting: tuple[Call, ...]) -> None:
+        self._idle.clear()
+        self.desk.work = work
+        self.feed(event)
+        for call in collecting:
+            assert event.batch is not None
+            arguments = work.collecting[call.tool_call_id]
+            self._spawn(work.lease, call_work.collect_call(self.desk, work, event.batch, call, arguments))
+
+    def next_lease(self) -> Lease:
+        self._lease = Lease(self._lease + 1)
+        return self._lease
+
+    def abort(self) -> TurnId | None:
+        """The turn that is being aborted now; None when there is nothing (more) to abort."""
+        before = self._state
+        self.feed(told.AbortAsked())
+        if isinstance(before, Active) and isinstance(self._state, Cancelling | Idle) and self._state is not before:
+            return before.turn.turn_id
+        return None
+
+    def answer(self, question_id: QuestionId, answer: Answer, rejudged: CallProgress | None) -> None:
+        self.desk.question = None
+        self.feed(told.AnswerGiven(question_id, answer, rejudged))
+
+    def lapse(self, question_id: QuestionId) -> None:
+        self.desk.question = None
+        self.feed(told.QuestionLapsed(question_id))
+
+    def asked_call(self) -> Call | None:
+        """The call of the question on screen."""
+        if isinstance(self._state, Active) and isinstance(self._state.phase, Asking):
+            return self._state.phase.batch.get(self._state.phase.tool_call_id)
+        return None
+
+    async def settled(self) -> None:
+        """Wait until nothing runs and nothing waits."""
+        await self._idle.wait()
+
+    async def run_command(self, name: str, work: Coroutine[Any, Any, Any]) -> Any:
+        """Raises: RuntimeError when the conversation is busy."""
+        lease = self.next_lease()
+        self.feed(told.CommandBegun(lease, name))
+        if not isinstance(self._state, Command) or self._state.lease != lease:
+            work.close()
+            raise RuntimeError("busy")
+        self._idle.clear()
+        try:
+            return await work
+        finally:
+            self.feed(told.CommandEnded(lease))
+
+    async def aclose(self) -> None:
+        """Stop all tasks. What they were at is on paper as far as it came; the next daemon goes on from there."""
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self.desk.log.aclose()
+
+    # -- the machine and its actions --
+
+    def feed(self, event: told.MachineEvent) -> None:
+        """Tell the machine; an event that comes up while actions are performed waits for its turn."""
+        self._told.append(event)
+        if self._performing:
+            return
+        self._performing = True
+        try:
+            while self._told:
+                self._state, actions = advance(self._state, self._told.popleft())
+                for action in actions:
+                    self._perform(action)
+        finally:
+            self._performing = False
+
+    def _perform(self, action: do.Action) -> None:
+        desk = self.desk
+        match action:
+            case do.Publish(event):
+                if isinstance(event, LoopStatusChanged):
+                    self._loop_status = event
+                desk.publish(event)
+            case do.PrepareStep():
+                self._spawn(action.lease, step_work.prepare(desk, action))
+            case do.RunStep():
+                self._spawn(action.lease, step_work.run(desk, action))
+            case do.RecordStep():
+                self._spawn(action.lease, step_work.record(desk, action))
+            case do.DropRun():
+                self._spawn(action.lease, step_work.drop_run(desk, action))
+            case do.Wait():
+                self._spawn(action.lease, self._wait(action))
+            case do.CompactNow():
+                self._spawn(action.lease, step_work.compact_now(desk, action))
+            case do.JudgeCalls():
+                self._judge(action)
+            case do.AskPerson():
+                self._spawn(action.lease, call_work.ask_person(desk, action))
+            case do.SaveRules():
+                self._spawn(action.lease, call_work.save_rules(desk, action))
+            case do.RefuseCall():
+                self._spawn(action.lease, call_work.refuse_call(desk, action))
+            case do.RunCall():
+                self._spawn(action.lease, call_work.run_call(desk, action))
+            case do.CloseTurn():
+                self._spawn(action.lease, closing_work.close(desk, action))
+            case do.Unwind():
+                self._spawn(action.lease, closing_work.unwind(desk, action))
+            case do.TurnIsOver():
+                self._turn_is_over()
+            case do.Pump():
+                # After the events of the turn that ended have reached everybody.
+                asyncio.get_running_loop().call_soon(self.pump)
+            case _:
+                assert_never(action)
+
+    def _judge(self, action: do.JudgeCalls) -> None:
+        try:
+            call_work.judge_calls(self.desk, action)
+        except asyncio.CancelledError:
+            return
+
+    async def _wait(self, action: do.Wait) -> None:
+        await self.desk.services.clock.sleep(action.delay_s)
+        self.desk.work_of(action.lease)
+        self.feed(told.WaitEnded(action.lease))
+
+    def _turn_is_over(self) -> None:
+        desk = self.desk
+        if desk.stopping:
+            return
+        desk.log.flush()
+        desk.services.memory.turn_ended(desk.key.agent_id, desk.last_box)
+        self._spawn(None, self._report_sync())
+
+    async def _report_sync(self) -> None:
+        """Tell clients how the sync that was just started ended. A later turn does not wait for it."""
+        desk = self.desk
+        status = await desk.services.memory.settled(desk.key.agent_id, desk.services.options.memory_sync_wait_s)
+        told_before = desk.last_sync
+        desk.last_sync = (status.outcome.value, status.head)
+        if desk.last_sync != told_before:
+            desk.publish(MemorySynced(status.outcome.value, status.head, status.detail))
+
+    def _new_work(self, turn_id: TurnId) -> TurnWork:
+        work = TurnWork(self.next_lease(), turn_id, self.desk.live.place(self.desk.services.options))
+        self.desk.work = work
+        return work
+
+    def _spawn(self, lease: Lease | None, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._guarded(lease, work))
+        owner = self.desk.work
+        if lease is not None and owner is not None and owner.lease == lease:
+            owner.tasks.add(task)
+            task.add_done_callback(owner.tasks.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, lease: Lease | None, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - the one place where a turn's unforeseen faults end it, not the daemon
+            logger.exception("work for %s failed", self.desk.key)
+            if lease is not None and not self.desk.stopping:
+                self.feed(told.WorkFailed(lease, BROKEN.format(error=error)))

@@ -1,0 +1,185 @@
+"""The desk of one conversation: what its turn works with, and the turn's own papers."""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
+
+from lodger_daemon.backends.core.step_assembly import StepAssembly
+from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage
+from lodger_daemon.backends.local.backend import BuiltRequest, LocalBackend, Standing
+from lodger_daemon.identity import AgentId, ClientMessageId, ConversationKey, MessageId, RunId, ToolCallId, TurnId
+from lodger_daemon.inbox.core.items import InboxItem, TurnSettings
+from lodger_daemon.inbox.core.rules import batch_content, batch_settings
+from lodger_daemon.store import inbox_rows
+from lodger_daemon.store.errors import StoreError
+from lodger_daemon.turns.core.events import (
+    ConversationEvent,
+    LoopStatusChanged,
+    QuestionAsked,
+    QueueChanged,
+    QueueRemoval,
+    StatusNote,
+)
+from lodger_daemon.turns.core.machine_events import MachineEvent
+from lodger_daemon.turns.core.states import Lease
+from lodger_daemon.turns.event_log import EventLog
+from lodger_daemon.turns.live import LiveConversation, Place
+from lodger_daemon.turns.services import TurnServices
+from lodger_tools.box.contract import BoxKey
+from lodger_tools.json_value import Json, JsonObject
+
+T = TypeVar("T")
+
+STORE_RETRY_S: Final = 1.0
+"""How often a write that must not be lost is tried again while the disk is full; the store's own figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingInput:
+    """Reserved, not yet admitted."""
+
+    message: TranscriptMessage
+    client_message_ids: tuple[ClientMessageId, ...]
+
+
+@dataclass(slots=True)
+class Step:
+    """One run in the making. Ids are chosen before the first chunk, so that every fragment carries them."""
+
+    run_id: RunId
+    built: BuiltRequest
+    message_id: MessageId
+    calls_message_id: MessageId
+    reasoning_message_id: MessageId
+    otid: str
+    reasoning_otid: str
+    assembly: StepAssembly = field(default_factory=StepAssembly)
+    admitted: bool = False
+    ended: bool = False
+    """Its end is committed."""
+
+
+@dataclass(slots=True)
+class TurnWork:
+    """The papers of the turn that owns the conversation; gone with its lease."""
+
+    lease: Lease
+    turn_id: TurnId
+    place: Place
+    settings: TurnSettings = field(default_factory=TurnSettings)
+    reserved: bool = False
+    """Its own input was reserved in the commit that accepted it."""
+    pending: PendingInput | None = None
+    step: Step | None = None
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    started_calls: set[ToolCallId] = field(default_factory=set)
+    """Of the present batch: in the journal."""
+    finished_calls: set[ToolCallId] = field(default_factory=set)
+    """Of the present batch: with a result in the transcript."""
+    batch_recorded: bool = False
+    used_box: bool = False
+    collecting: dict[ToolCallId, JsonObject] = field(default_factory=dict)
+    """Calls an earlier daemon started."""
+
+
+class Desk:
+    """Given to everything that works for one conversation. Event loop only."""
+
+    def __init__(
+        self,
+        services: TurnServices,
+        backend: LocalBackend,
+        live: LiveConversation,
+        log: EventLog,
+        feed: Callable[[MachineEvent], None],
+        memory_ready: Callable[[AgentId], Awaitable[None]],
+        questions_changed: Callable[[], None],
+    ) -> None:
+        self.services = services
+        self.backend = backend
+        self.live = live
+        self.log = log
+        self.feed = feed
+        self.memory_ready = memory_ready
+        self.questions_changed = questions_changed
+        self.work: TurnWork | None = None
+        self.question: QuestionAsked | None = None
+        """The one on screen."""
+        self.last_box: BoxKey | None = None
+        """Where the latest turn ran calls; None when it ran none."""
+        self.last_sync: tuple[str, str | None] | None = None
+        """Outcome and head of the sync that was reported last."""
+        self.stopping = False
+        """The daemon is going: nothing more is recorded of running calls, so that the next one finds them running."""
+
+    @property
+    def key(self) -> ConversationKey:
+        return self.live.key
+
+    def work_of(self, lease: Lease) -> TurnWork:
+        """Raises: asyncio.CancelledError for a lease that is over, which ends the task that asks."""
+        if self.work is None or self.work.lease != lease:
+            raise asyncio.CancelledError
+        return self.work
+
+    def publish(self, event: ConversationEvent) -> None:
+        if isinstance(event, LoopStatusChanged) and self.live.runs:
+            event = replace(event, client_message_ids=dict(self.live.runs))
+        self.log.publish(event)
+
+    def publish_queue(self, removed: tuple[QueueRemoval, ...] = ()) -> None:
+        queue = tuple(item.as_queued() for item in self.waiting())
+        self.publish(QueueChanged(queue, removed))
+
+    def waiting(self) -> tuple[InboxItem, ...]:
+        key = self.key
+        return self.services.database.read_now(lambda connection: inbox_rows.waiting(connection, key))
+
+    def standing(self, work: TurnWork | None = None) -> Standing:
+        live, options = self.live, self.services.options
+        return Standing(
+            key=live.key,
+            agent=live.agent,
+            handle=live.handle,
+            system_prompt=live.state.system_prompt,
+            shown_memory_commit=live.state.shown_memory_commit,
+            mode=live.mode(options),
+            cwd=work.place.cwd if work is not None else live.cwd(options),
+            tool_allowlist=work.settings.tool_allowlist if work is not None else None,
+        )
+
+    def new_message_id(self) -> MessageId:
+        return MessageId(f"message-{self.services.rng.uuid()}")
+
+    def new_run_id(self) -> RunId:
+        return RunId(f"run-{self.services.rng.uuid()}")
+
+    async def durably(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        """Commit what must not be lost: while the disk is full it waits, and says so once."""
+        said = False
+        while True:
+            try:
+                return await self.services.database.write(change)
+            except StoreError as error:
+                if not error.retryable:
+                    raise
+                if not said:
+                    self.publish(StatusNote(str(error), "warning"))
+                    said = True
+            await self.services.clock.sleep(STORE_RETRY_S)
+
+    def take_input(self, work: TurnWork, batch: tuple[InboxItem, ...], first: bool) -> None:
+        """Make the one user message of a reserved batch."""
+        messages = [message for item in batch for message in item.messages]
+        ids = tuple(message.client_message_id for message in messages)
+        joined: Json = messages[0].content if len(messages) == 1 else batch_content(batch)
+        stored_ids: list[Json] = list(ids)
+        content: JsonObject = {"content": joined, "client_message_ids": stored_ids}
+        message = TranscriptMessage(
+            self.new_message_id(), MessageKind.USER, content, self.services.clock.wall(), otid=messages[0].otid
+        )
+        work.pending = PendingInput(message, ids)
+        if first:
+            work.settings = batch_settings(batch)

@@ -1,0 +1,136 @@
+"""The events of one conversation: numbered, delivered in order, stored in batches."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from lodger_daemon.clock import Clock
+from lodger_daemon.identity import ConversationKey
+from lodger_daemon.store import event_rows
+from lodger_daemon.store.database import Database
+from lodger_daemon.store.errors import StoreError
+from lodger_daemon.store.json_column import object_from_column, to_column
+from lodger_daemon.turns import event_codec
+from lodger_daemon.turns.contract import EventSink
+from lodger_daemon.turns.core.events import ConversationEvent, NumberedEvent, ToolOutput
+
+NUMBER_BLOCK: Final = 20_000
+"""Numbers reserved at once; a restart skips what is left of a block. Several seconds of the fastest stream."""
+
+LOW_WATER: Final = 10_000
+FLUSH_DELAY_S: Final = 0.05
+FLUSH_AT: Final = 512
+"""Events held back at most before they are handed to the store."""
+
+
+class EventLog:
+    """Belongs to the event loop. `publish` never waits; numbers come from blocks that are committed before use."""
+
+    def __init__(self, key: ConversationKey, database: Database, clock: Clock, number: int, reserved: int) -> None:
+        """
+        Args:
+            number: the last number that may have been used.
+            reserved: the last number of the committed block.
+        """
+        self._key = key
+        self._database = database
+        self._clock = clock
+        self._number = number
+        self._reserved = reserved
+        self._sinks: tuple[EventSink, ...] = ()
+        self._held: list[NumberedEvent] = []
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._reserving: asyncio.Task[None] | None = None
+
+    @property
+    def last_number(self) -> int:
+        return self._number
+
+    def publish(self, event: ConversationEvent) -> None:
+        self._number += 1
+        numbered = NumberedEvent(self._key, self._number, self._clock.wall(), event)
+        for sink in self._sinks:
+            sink(numbered)
+        # A snapshot of running output is replaced by the next and by the result, so it is not worth keeping.
+        if not isinstance(event, ToolOutput):
+            self._hold(numbered)
+        if self._reserved - self._number < LOW_WATER and self._reserving is None:
+            self._reserving = asyncio.get_running_loop().create_task(self._reserve())
+
+    def subscribe(self, sink: EventSink) -> Callable[[], None]:
+        self._sinks = (*self._sinks, sink)
+
+        def end() -> None:
+            self._sinks = tuple(other for other in self._sinks if other is not sink)
+
+        return end
+
+    @property
+    def has_subscribers(self) -> bool:
+        return bool(self._sinks)
+
+    async def after(self, number: int, limit: int) -> tuple[NumberedEvent, ...]:
+        """Stored events with a greater number, oldest first, those still held back included."""
+        held = self._take_held()
+
+        def write(connection: sqlite3.Connection) -> tuple[event_rows.EventRow, ...]:
+            _insert(connection, self._key, held)
+            return event_rows.after(connection, self._key, number, limit)
+
+        rows = await self._database.write(write)
+        events = (event for row in rows for event in _decode(self._key, row) if event.number > number)
+        return tuple(events)[:limit]
+
+    def flush(self) -> None:
+        held = self._take_held()
+        if held:
+            self._database.write_soon(lambda connection: _insert(connection, self._key, held))
+
+    async def aclose(self) -> None:
+        self.flush()
+        if self._reserving is not None:
+            await asyncio.wait({self._reserving})
+
+    def _hold(self, numbered: NumberedEvent) -> None:
+        self._held.append(numbered)
+        if len(self._held) >= FLUSH_AT:
+            self.flush()
+        elif self._flush_timer is None:
+            self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_DELAY_S, self.flush)
+
+    def _take_held(self) -> list[NumberedEvent]:
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        held, self._held = self._held, []
+        return held
+
+    async def _reserve(self) -> None:
+        try:
+            self._reserved = await self._database.write(
+                lambda connection: event_rows.reserve_numbers(connection, self._key, NUMBER_BLOCK)
+            )
+        except StoreError:
+            # Tried again with the next event; the events themselves are delivered all the same.
+            pass
+        finally:
+            self._reserving = None
+
+
+def reserve_first_block(connection: sqlite3.Connection, key: ConversationKey) -> int:
+    """For opening a conversation: the last number of a fresh block, whose first is that less the block, plus one."""
+    return event_rows.reserve_numbers(connection, key, NUMBER_BLOCK)
+
+
+def _insert(connection: sqlite3.Connection, key: ConversationKey, held: Iterable[NumberedEvent]) -> None:
+    rows = [
+        event_rows.EventRow(row.number, row.at, row.kind, to_column(row.payload))
+        for row in event_codec.encode(list(held))
+    ]
+    event_rows.insert(connection, key, rows)
+
+
+def _decode(key: ConversationKey, row: event_rows.EventRow) -> tuple[NumberedEvent, ...]:
+    stored = event_codec.EventRow(row.number, row.at, row.kind, object_from_column(row.payload))
+    return event_codec.decode(key, stored)

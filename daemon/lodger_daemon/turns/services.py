@@ -1,0 +1,70 @@
+"""What turns are given to work with, and what this machine has decided about them."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from lodger_daemon.clock import Clock
+from lodger_daemon.identity import AgentId
+from lodger_daemon.memory.contract import AgentMemory
+from lodger_daemon.models.contract import ModelGateway
+from lodger_daemon.questions.questions import QuestionBook
+from lodger_daemon.randomness import Rng
+from lodger_daemon.store.database import Database
+from lodger_daemon.turns.contract import ExternalTools
+from lodger_daemon.turns.core.states import MAX_STEPS
+from lodger_daemon.turns.judging import Judge
+from lodger_tools.permissions.core.modes import Mode
+from lodger_tools.toolbox_contract import Toolbox
+
+T = TypeVar("T")
+
+FRESHEN_LIMIT_S: Final = 0.3
+"""ARCHITECTURE.md section 6: a fetch beside admission may cost a turn no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOptions:
+    """Settings of this machine."""
+
+    workspace: str
+    """Where an agent works when nobody names a folder."""
+    machine_name: str = "this machine"
+    operating_system: str = "Linux"
+    default_mode: Mode = Mode.STANDARD
+    ceiling: Mode = Mode.UNRESTRICTED
+    max_steps: int = MAX_STEPS
+    memory_sync_wait_s: float = 120.0
+    """How long to wait for the outcome of a sync before it is no longer reported as an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnServices:
+    """The other rooms, by their contracts."""
+
+    database: Database
+    questions: QuestionBook
+    models: ModelGateway
+    toolbox: Toolbox
+    memory: AgentMemory
+    external: ExternalTools
+    judge: Judge
+    clock: Clock
+    rng: Rng
+    memory_directory: Callable[[AgentId], str]
+    """The agent's checkout as its box sees it."""
+    options: TurnOptions
+
+
+async def finish_regardless(work: Coroutine[Any, Any, T]) -> T:
+    """Await `work` to its end even when the waiter is cancelled, which is then passed on.
+
+    For a commit together with the change of memory that must follow it: half of the two is a lie.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise

@@ -1,0 +1,402 @@
+"""The work around one model step: reserve and build, stream, write down."""
+
+import json
+import sqlite3
+from typing import assert_never
+
+from lodger_daemon.backends.core.step_assembly import AssembledCall
+from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage
+from lodger_daemon.identity import RunId
+from lodger_daemon.inbox.core.items import InboxItem
+from lodger_daemon.inbox.core.rules import Moment, next_batch
+from lodger_daemon.models.contract import (
+    FailureKind,
+    ModelChunk,
+    ModelFailure,
+    ReasoningChunk,
+    StepEnded,
+    TextChunk,
+    ToolCallChunk,
+    Usage,
+)
+from lodger_daemon.store import conversation_rows, message_rows, run_rows
+from lodger_daemon.store.run_rows import RunStatus
+from lodger_daemon.turns import records
+from lodger_daemon.turns.core import actions as do
+from lodger_daemon.turns.core import machine_events as told
+from lodger_daemon.turns.core.calls import Batch, Call, CallProgress, Refused, Undecided
+from lodger_daemon.turns.core.events import (
+    AssistantText,
+    DeviceStateChanged,
+    InputEchoed,
+    LoopStatus,
+    LoopStatusChanged,
+    QueueRemoval,
+    ReasoningText,
+    RunStopped,
+    StatusNote,
+    ToolCallRequested,
+    UsageReported,
+)
+from lodger_daemon.turns.core.states import Lease
+from lodger_daemon.turns.core.stop_reasons import StopReason
+from lodger_daemon.turns.core.words import REMIND_OF_EMPTY
+from lodger_daemon.turns.desk import Desk, Step, TurnWork
+from lodger_daemon.turns.services import FRESHEN_LIMIT_S, finish_regardless
+from lodger_tools.json_value import JsonObject
+from lodger_tools.toolbox_contract import Scheduling
+
+CUT_CALL = (
+    "This call was cut off at the output token limit before its arguments were complete, so it did not run. "
+    "Call again with less text, or in several smaller calls."
+)
+NAMELESS_CALL = "This call names no tool, so nothing ran."
+NO_SUCH_TOOL = "There is no tool named {name} here, so nothing ran. Your tools are: {tools}."
+COMPACTED_NOTE = "The conversation had grown long; its earlier part was replaced by a summary."
+
+
+async def prepare(desk: Desk, action: do.PrepareStep) -> None:
+    work = desk.work_of(action.lease)
+    if action.reserve and not await _reserve(desk, work, action.first):
+        desk.feed(told.NothingWaits(action.lease))
+        return
+    agent_id = desk.key.agent_id
+    if action.first:
+        await desk.memory_ready(agent_id)
+        await desk.services.memory.freshen(agent_id, FRESHEN_LIMIT_S)
+    reminder = f'<reminder about="answer">\n{REMIND_OF_EMPTY}\n</reminder>' if action.remind_of_empty else None
+    await build(desk, work, reminder)
+    step = work.step
+    assert step is not None
+    desk.feed(told.Prepared(action.lease, step.run_id, work.settings.can_answer_questions))
+
+
+async def build(desk: Desk, work: TurnWork, reminder: str | None) -> None:
+    """Build the request, after a compaction if it would not fit."""
+    waiting = work.pending.message if work.pending is not None else None
+    transcript = desk.live.transcript
+    built = await desk.backend.build(desk.standing(work), transcript, waiting, reminder)
+    if await desk.backend.too_long(built, transcript) and await compact(desk, work):
+        built = await desk.backend.build(desk.standing(work), transcript, waiting, reminder)
+    rng = desk.services.rng
+    work.step = Step(
+        run_id=desk.new_run_id(),
+        built=built,
+        message_id=desk.new_message_id(),
+        calls_message_id=desk.new_message_id(),
+        reasoning_message_id=desk.new_message_id(),
+        otid=rng.uuid(),
+        reasoning_otid=rng.uuid(),
+    )
+    work.started_calls = set()
+    work.finished_calls = set()
+    work.batch_recorded = False
+
+
+async def compact(desk: Desk, work: TurnWork | None) -> bool:
+    """Whether the conversation got shorter. The prompt is compiled anew for the next request."""
+    compaction = await desk.backend.compact(desk.standing(work), desk.live.transcript)
+    if compaction is None:
+        return False
+    kept = [message.message_id for message in compaction.kept]
+    turn_id = work.turn_id if work is not None else None
+    key = desk.key
+
+    def write(connection: sqlite3.Connection) -> None:
+        message_rows.compact(connection, key, records.as_row(compaction.summary, turn_id), kept)
+        conversation_rows.set_system_prompt(connection, key, None)
+
+    async def commit() -> None:
+        await desk.durably(write)
+        desk.live.transcript.replace((compaction.summary, *compaction.kept))
+        desk.live.change_state(system_prompt=None)
+
+    await finish_regardless(commit())
+    desk.publish(StatusNote(COMPACTED_NOTE, "info"))
+    return True
+
+
+async def compact_now(desk: Desk, action: do.CompactNow) -> None:
+    shrunk = await compact(desk, desk.work_of(action.lease))
+    desk.feed(told.Compacted(action.lease, shrunk))
+
+
+async def run(desk: Desk, action: do.RunStep) -> None:
+    """Stream one step; its end is told once, after the stream is closed."""
+    lease = action.lease
+    work = desk.work_of(lease)
+    step = work.step
+    assert step is not None
+    stream = desk.services.models.stream(step.built.request)
+    failure: ModelFailure | None = None
+    try:
+        async for chunk in stream:
+            if not step.admitted:
+                await finish_regardless(admit(desk, work, step))
+                desk.work_of(lease)
+                desk.feed(told.StepAdmitted(lease, step.run_id))
+            _take(desk, step, chunk)
+    except ModelFailure as error:
+        failure = error
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
+    desk.work_of(lease)
+    if failure is None and step.assembly.finish is None:
+        failure = ModelFailure(FailureKind.CUT_SHORT, "The model's answer broke off.", output_seen=step.admitted)
+    desk.feed(_failed(desk, lease, step, failure) if failure is not None else _completed(desk, lease, work, step))
+
+
+async def admit(desk: Desk, work: TurnWork, step: Step) -> None:
+    """The model has taken up the request: run, input and admission become one commit."""
+    admission = admission_of(work, step, step.run_id)
+    key, now = desk.key, desk.services.clock.wall()
+    await desk.durably(lambda connection: records.admit(connection, key, admission, now))
+    admitted(desk, work, step, admission)
+
+
+def admission_of(work: TurnWork, step: Step | None, run_id: RunId) -> records.Admission:
+    pending, built = work.pending, step.built if step is not None else None
+    user_message = pending.message if pending is not None else None
+    if built is not None and built.user_message is not None:
+        user_message = built.user_message
+    return records.Admission(
+        turn_id=work.turn_id,
+        run_id=run_id,
+        user_message=user_message if pending is not None else None,
+        client_message_ids=pending.client_message_ids if pending is not None else (),
+        system_prompt=built.new_system_prompt if built is not None else None,
+        toolset=built.toolset if built is not None else None,
+        memory_shown=built.memory_shown if built is not None else False,
+        memory_commit=built.memory_commit if built is not None else None,
+    )
+
+
+def admitted(desk: Desk, work: TurnWork, step: Step | None, admission: records.Admission) -> None:
+    """The change of memory that follows the commit."""
+    live = desk.live
+    if admission.user_message is not None:
+        live.transcript.add(admission.user_message)
+    if admission.system_prompt is not None:
+        live.change_state(system_prompt=admission.system_prompt)
+    if admission.toolset is not None:
+        live.change_state(toolset=admission.toolset)
+    if admission.memory_shown:
+        live.change_state(shown_memory_commit=admission.memory_commit)
+    live.remember_run(admission.run_id, admission.client_message_ids)
+    work.pending = None
+    if step is not None:
+        step.admitted = True
+
+
+async def record(desk: Desk, action: do.RecordStep) -> None:
+    """Write down a step that called tools; nothing of it runs before."""
+    work = desk.work_of(action.lease)
+    step = work.step
+    assert step is not None
+    message = assistant_message(desk, step, with_calls=True)
+    end = records.StepEnd(step.run_id, RunStatus.COMPLETED, action.stop_reason, message)
+    key, now = desk.key, desk.services.clock.wall()
+
+    async def commit() -> None:
+        await desk.durably(lambda connection: records.end_step(connection, key, work.turn_id, end, now))
+        step.ended = True
+        work.batch_recorded = True
+        if message is not None:
+            desk.live.transcript.add(message)
+
+    await finish_regardless(commit())
+    desk.work_of(action.lease)
+    for call in _assembled(step):
+        desk.publish(
+            ToolCallRequested(step.run_id, step.calls_message_id, call.tool_call_id, call.name, call.arguments_json)
+        )
+    publish_step_end(desk, step, action.stop_reason)
+    desk.feed(told.StepRecorded(action.lease, step.run_id))
+
+
+async def drop_run(desk: Desk, action: do.DropRun) -> None:
+    work = desk.work_of(action.lease)
+    step = work.step
+    if step is None or step.run_id != action.run_id:
+        return
+    work.step = None
+    if not step.admitted:
+        return
+    now = desk.services.clock.wall()
+
+    def write(connection: sqlite3.Connection) -> None:
+        run_rows.end(connection, step.run_id, RunStatus.FAILED, action.stop_reason, now)
+
+    await finish_regardless(desk.durably(write))
+
+
+def publish_step_end(desk: Desk, step: Step, stop_reason: StopReason) -> None:
+    usage = step.assembly.usage
+    if usage != Usage():
+        desk.publish(
+            UsageReported(step.run_id, step.message_id, usage.prompt, usage.completion, usage.cached, usage.reasoning)
+        )
+    desk.publish(RunStopped(step.run_id, stop_reason))
+
+
+def assistant_message(desk: Desk, step: Step, with_calls: bool) -> TranscriptMessage | None:
+    """What the transcript keeps of a step; None when it said nothing worth keeping."""
+    calls = _assembled(step) if with_calls else ()
+    content = step.assembly.content(calls, step.calls_message_id)
+    if not calls and not content.get("text"):
+        return None
+    return TranscriptMessage(
+        step.message_id,
+        MessageKind.ASSISTANT,
+        content,
+        desk.services.clock.wall(),
+        step.run_id,
+        otid=step.otid,
+    )
+
+
+async def _reserve(desk: Desk, work: TurnWork, first: bool) -> bool:
+    """Take what waits. False when a turn was begun for something that is gone."""
+    if first and work.reserved:
+        return True
+    moment = Moment.TURN_START if first else Moment.TOOL_BOUNDARY
+    waiting = desk.waiting()
+    batch = next_batch(waiting, moment, None if first else work.settings) if waiting else ()
+    if not batch:
+        if not first:
+            _publish_sending(desk)
+        return not first
+    begin = records.TurnBegin(work.turn_id, work.place.as_cause("queue")) if first else None
+    key, now = desk.key, desk.services.clock.wall()
+
+    async def commit() -> None:
+        await desk.durably(lambda connection: records.reserve(connection, key, batch, work.turn_id, begin, now))
+        work.reserved = True
+        desk.take_input(work, batch, first)
+
+    await finish_regardless(commit())
+    desk.work_of(work.lease)
+    _publish_taken(desk, work, batch, first)
+    return True
+
+
+def _publish_taken(desk: Desk, work: TurnWork, batch: tuple[InboxItem, ...], first: bool) -> None:
+    """PROTOCOL.md 6.3, 6.4: the echo, a snapshot at a turn's start, the status, then what was removed."""
+    pending = work.pending
+    assert pending is not None
+    message = pending.message
+    desk.publish(InputEchoed(message.message_id, batch[0].client_message_id, message.content.get("content")))
+    if first:
+        desk.publish_queue()
+    _publish_sending(desk)
+    if first:
+        desk.publish(DeviceStateChanged())
+    desk.publish_queue(tuple(QueueRemoval(item.client_message_id, "dequeued") for item in batch))
+
+
+def _publish_sending(desk: Desk) -> None:
+    desk.publish(LoopStatusChanged(LoopStatus.SENDING_API_REQUEST))
+
+
+def _take(desk: Desk, step: Step, chunk: ModelChunk) -> None:
+    assembly = step.assembly
+    match chunk:
+        case TextChunk(text):
+            assembly.texts.append(text)
+            desk.publish(AssistantText(step.run_id, step.message_id, step.otid, text))
+        case ReasoningChunk(text, signature):
+            assembly.signature = signature or assembly.signature
+            if text:
+                assembly.reasonings.append(text)
+                desk.publish(ReasoningText(step.run_id, step.reasoning_message_id, step.reasoning_otid, text))
+        case ToolCallChunk():
+            assembly.add_call_fragment(chunk)
+        case StepEnded(finish, usage):
+            assembly.finish = finish
+            assembly.usage = usage
+        case _:
+            assert_never(chunk)
+
+
+def _failed(desk: Desk, lease: Lease, step: Step, failure: ModelFailure) -> told.StepFailed:
+    return told.StepFailed(
+        lease=lease,
+        run_id=step.run_id,
+        kind=failure.kind,
+        message=failure.message,
+        status=failure.status,
+        retry_after_s=failure.retry_after_s,
+        jitter=desk.services.rng.random(),
+    )
+
+
+def _completed(desk: Desk, lease: Lease, work: TurnWork, step: Step) -> told.StepCompleted:
+    assembly = step.assembly
+    assert assembly.finish is not None
+    assembled = _assembled(step)
+    calls = tuple(_call(desk, step, call) for call in assembled)
+    return told.StepCompleted(
+        lease=lease,
+        run_id=step.run_id,
+        finish=assembly.finish,
+        batch=Batch(step.run_id, step.calls_message_id, calls) if calls else None,
+        empty=not calls and not assembly.text.strip(),
+        jitter=desk.services.rng.random(),
+    )
+
+
+def _assembled(step: Step) -> tuple[AssembledCall, ...]:
+    return step.assembly.calls(f"call-{step.run_id.removeprefix('run-')}", _is_json_object)
+
+
+def _is_json_object(text: str) -> bool:
+    return parse_object(text) is not None
+
+
+def parse_object(text: str) -> JsonObject | None:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _call(desk: Desk, step: Step, call: AssembledCall) -> Call:
+    tool = step.built.tools.get(call.name)
+    checked = _refusal(step, call) or check_arguments(desk, call.name, call.arguments_json)
+    fault = checked if isinstance(checked, str) else None
+    progress: CallProgress = Refused(fault) if fault is not None else Undecided()
+    return Call(
+        tool_call_id=call.tool_call_id,
+        tool_name=call.name,
+        arguments_json=call.arguments_json,
+        arguments=checked if isinstance(checked, dict) else None,
+        scheduling=tool.scheduling if tool is not None else Scheduling.BARRIER,
+        progress=progress,
+    )
+
+
+def _refusal(step: Step, call: AssembledCall) -> str | None:
+    if not call.name:
+        return NAMELESS_CALL
+    if call.cut:
+        return CUT_CALL
+    if call.name not in step.built.tools:
+        return NO_SUCH_TOOL.format(name=call.name, tools=", ".join(step.built.tools) or "none")
+    return None
+
+
+def check_arguments(desk: Desk, tool_name: str, arguments_json: str) -> JsonObject | str:
+    """The arguments, or what is wrong with them in words for the model."""
+    if is_external(desk, tool_name):
+        parsed = parse_object(arguments_json or "{}")
+        return parsed if parsed is not None else "The arguments of this call are not a JSON object, so nothing ran."
+    return desk.services.toolbox.check(tool_name, arguments_json)
+
+
+def is_external(desk: Desk, tool_name: str) -> bool:
+    """The machine's own tools win over a client's of the same name."""
+    own = {tool.name for tool in desk.services.toolbox.tools()}
+    return tool_name not in own and any(tool.name == tool_name for tool in desk.services.external.tools(desk.key))
