@@ -25,7 +25,8 @@ BASE = (
     "INSERT INTO journal (conversation, run_id, tool_call_id, tool_name, arguments, arguments_digest, approval, "
     f"status, started_at) VALUES (1, 'r1', 'c1', 'Bash', '{{}}', '{'0' * 64}', '', 'started', 0)",
     "INSERT INTO questions (number, conversation, question_id, run_id, tool_call_id, tool_name, input, "
-    f"arguments_digest, display, status, asked_at, expires_at) VALUES (1, 1, 'q1', 'r1', 'c1', 'Bash', '{{}}', '{'0' * 64}', '{{}}', "
+    f"arguments_digest, display, status, asked_at, expires_at) "
+    f"VALUES (1, 1, 'q1', 'r1', 'c1', 'Bash', '{{}}', '{'0' * 64}', '{{}}', "
     "'open', 0, 9)",
     "INSERT INTO audit (at, actor, action, subject, detail) VALUES (0, 'daemon', 'x', '', '{}')",
 )

@@ -1,0 +1,246 @@
+"""The inbox over a real database: accepted once for ever, consumed in two phases."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lodger_daemon.identity import ClientMessageId, QueueItemId, TurnId
+from lodger_daemon.inbox.core.items import InboxItem, ItemKind, ItemStatus, NewItem, TurnSettings
+from lodger_daemon.inbox.core.rules import HARD_LIMIT, SOFT_LIMIT, Moment
+from lodger_daemon.inbox.inbox import Batch, Inbox
+from lodger_daemon.store import inbox_rows, run_rows, turn_rows
+from lodger_daemon.store.database import Database
+from lodger_daemon.store.errors import StateConflict
+from lodger_daemon.store.inbox_rows import ItemAccepted, ItemDuplicate, ItemRefused
+from lodger_daemon.turns.contract import InputMessage, Submission
+from lodger_daemon.turns.core.events import QueuedItem
+from lodger_daemon.turns.core.stop_reasons import StopReason
+from support.store_rows import KEY, NOW, OTHER_KEY, RUN, TURN, HandClock, open_database, start_turn, submission
+
+NOTE = ItemKind.TASK_NOTIFICATION
+
+
+def expected(number: int, name: str, **changes) -> InboxItem:
+    base = InboxItem(
+        conversation=KEY,
+        item_number=number,
+        client_message_id=ClientMessageId(name),
+        kind=ItemKind.MESSAGE,
+        source="user",
+        messages=(InputMessage(ClientMessageId(name), "hello", f"otid-{name}"),),
+        settings=TurnSettings(),
+        delivery="tool_boundary",
+        connection_group="",
+        disposition="queued",
+        status=ItemStatus.ACCEPTED,
+        accepted_at=NOW,
+    )
+    return replace(base, **changes)
+
+
+async def accept(inbox: Inbox, *names: str, kind: ItemKind = ItemKind.MESSAGE, **options) -> None:
+    for name in names:
+        source = "user" if kind is ItemKind.MESSAGE else "task_notification"
+        result = await inbox.accept(KEY, NewItem(submission(name, **options), kind, source), "queued")
+        assert isinstance(result, ItemAccepted)
+
+
+async def reserve(inbox: Inbox, turn: TurnId = TURN) -> Batch | None:
+    return await inbox.reserve(
+        KEY, turn, Moment.TURN_START, prepare=lambda c: turn_rows.start(c, KEY, turn, "message", NOW)
+    )
+
+
+async def start_run(database: Database) -> None:
+    await database.write(lambda c: run_rows.start(c, KEY, RUN, TURN, NOW))
+
+
+def waiting_names(inbox: Inbox) -> list[str]:
+    return [item.client_message_id for item in inbox.waiting(KEY)]
+
+
+async def test_a_resent_message_is_told_what_it_was_told_first(tmp_path: Path) -> None:
+    database = open_database(tmp_path)
+    inbox = Inbox(database, HandClock())
+    first = await inbox.accept(KEY, NewItem(submission("a")), "started")
+    assert first == ItemAccepted(expected(1, "a", disposition="started"))
+    await database.aclose()
+    again = open_database(tmp_path)
+    resent = await Inbox(again, HandClock()).accept(KEY, NewItem(submission("a", "other text")), "queued")
+    assert resent == ItemDuplicate(expected(1, "a", disposition="started"))
+    other = await Inbox(again, HandClock()).accept(OTHER_KEY, NewItem(submission("a")), "started")
+    assert isinstance(other, ItemAccepted)
+    await again.aclose()
+
+
+async def test_every_field_of_a_submission_survives(tmp_path: Path) -> None:
+    database = open_database(tmp_path)
+    inbox = Inbox(database, HandClock())
+    messages = (
+        InputMessage(ClientMessageId("a"), [{"type": "text", "text": "ü"}], "o1"),
+        InputMessage(ClientMessageId("b"), "x", "o2"),
+    )
+    full = Submission(messages, False, ("Bash",), "turn_end", "group")
+    await inbox.accept(KEY, NewItem(full, ItemKind.CRON_PROMPT, "cron"), "queued")
+    assert inbox.waiting(KEY) == (
+        expected(
+            1, "a", kind=ItemKind.CRON_PROMPT, source="cron", messages=messages, delivery="turn_end",
+            settings=TurnSettings(False, ("Bash",)), connection_group="group",
+        ),
+    )  # fmt: skip
+    await database.aclose()
+
+
+async def test_an_empty_submission_is_refused(tmp_path: Path) -> None:
+    database = open_database(tmp_path)
+    inbox = Inbox(database, HandClock())
+    assert await inbox.accept(KEY, NewItem(Submission(())), "started") == ItemRefused("There is no message in it.")
+    assert inbox.queue(KEY) == ()
+    await database.aclose()
+
+
+async def test_the_way_of_a_message_from_acceptance_to_answer(tmp_path: Path) -> None:
+    database = open_database(tmp_path)
+    inbox = Inbox(database, HandClock())
+    await accept(inbox, "a", "b")
+    assert inbox.queue(KEY) == tuple(
+        QueuedItem(QueueItemId(f"q-{number}"), ClientMessageId(name), "message", "user", "hello", NOW)
+        for number, name in ((1, "a"), (2, "b"))
+    )
+    batch = await reserve(inbox)
+    assert batch == Batch((expected(1, "a"), expected(2, "b")))
+    assert batch.client_message_ids == ("a", "b")
+    assert batch.content == [
+        {"type": "text", "text": "hello"},
+        {"type": "text", "text": "\n"},
+        {"type": "text", "text": "hello"},
+    ]
+    assert batch.settings == TurnSettings()
+    assert inbox.queue(KEY) == ()
+    await start_run(database)
+    admitted = await inbox.admit(TURN, RUN)
+    assert [item.client_message_id for item in admitted] == ["a", "b"]
+    assert await inbox.admit(TURN, RUN) == ()
+    assert await inbox.release(TURN) == 0
+    assert await inbox.answered(TURN, StopReason.END_TURN) == 2
+    assert await inbox.answered(TURN, StopReason.ERROR) == 0
+    settled = await database.read(lambda c: inbox_rows.get(c, KEY, ClientMessageId("a")))
+    assert settled == expected(1, "a", status=ItemStatus.ANSWERED, turn_id=TURN, run_id=RUN, outcome="end_turn")
+    await database.aclose()
+
+
+async def test_nothing_is_reserved_and_no_turn_starts_when_nothing_waits(tmp_path: Path) -> None:
+    database = open_database(tmp_path)
+    inbox = Inbox(database, HandClock())
+    assert await reserve(inbox) is None
+    assert inbox.has_work(KEY, Moment.TURN_START) is False
+    assert await database.read(turn_rows.all_active) == ()
+    await accept(inbox, "a")
+    assert inbox.has_work(KEY, Moment.TURN_START) is True
+    assert await inbox.conversations_with_work() == (KEY,)
+    await database.aclose()
+
+
+async def test_what_was_not_admitted_returns_to_the_head(tmp_path: Path) -> None:
+    database = open_database(tmp_path)
+    inbox = Inbox(database, HandClock())
+    await accept(inbox, "a", "b")
+    await reserve(inbox)
+    await accept(inbox, "c")
+    assert await inbox.release(TURN) == 2
+    assert waiting_names(inbox) == ["a", "b", "c"]
+    await database.aclose()
+
+
+async def test_a_failed_reservation_changes_nothing(tmp_path: Path) -> None:
+    database = open_database(tmp_path)
+    inbox = Inbox(database, HandClock())
+    await accept(inbox, "a")
+    await start_turn(database)
+    with pytest.raises(StateConflict):
+        await reserve(inbox, TurnId("turn-2"))
+    assert waiting_names(inbox) == ["a"]
+    with pytest.raises(StateConflict, match="no longer waits"):
+        await database.write(lambda c: inbox_rows.reserve(c, KEY, [1, 9], TURN))
+    assert waiting_names(inbox) == ["a"]
+    await database.aclose()
+
+
+async def test_after_a_crash_reserved_items_return_and_admitted_ones_do_not(tmp_path: Path) -> None:
+    database = open_database(tmp_path)
+    inbox = Inbox(database, HandClock())
+    await accept(inbox, "a")
+    await reserve(inbox)
+    await start_run(database)
+    await inbox.admit(TURN, RUN)
+    await accept(inbox, "b")
+    await inbox.reserve(KEY, TURN, Moment.TOOL_BOUNDARY)
+    await database.aclose()
+    again = open_database(tmp_path)
+    inbox = Inbox(again, HandClock())
+    released = await inbox.release_all()
+    assert [item.client_message_id for item in released] == ["b"]
+    assert waiting_names(inbox) == ["b"]
+    assert [i.status for i in await again.read(lambda c: inbox_rows.of_turn(c, TURN))] == [ItemStatus.ADMITTED]
+    await again.aclose()
+
+
+async def test_a_waiting_item_is_removed_once_and_a_taken_one_is_not(tmp_path: Path) -> None:
+    database = open_database(tmp_path)
+    inbox = Inbox(database, HandClock())
+    await accept(inbox, "a", "b")
+    assert await inbox.remove(KEY, QueueItemId("q-1")) == expected(1, "a")
+    assert await inbox.remove(KEY, QueueItemId("q-1")) is None
+    assert await inbox.remove(KEY, QueueItemId("nonsense")) is None
+    assert await inbox.remove(OTHER_KEY, QueueItemId("q-2")) is None
+    await reserve(inbox)
+    assert await inbox.remove(KEY, QueueItemId("q-2")) is None
+    cancelled = await database.read(lambda c: inbox_rows.get(c, KEY, ClientMessageId("a")))
+    assert cancelled == expected(1, "a", status=ItemStatus.CANCELLED, outcome="removed")
+    resent = await inbox.accept(KEY, NewItem(submission("a")), "queued")
+    assert isinstance(resent, ItemDuplicate)
+    await database.aclose()
+
+
+async def test_an_abort_parks_messages_and_a_new_one_goes_on_behind_them(tmp_path: Path) -> None:
+    database = open_database(tmp_path)
+    inbox = Inbox(database, HandClock())
+    await accept(inbox, "a", "b")
+    await accept(inbox, "n", kind=NOTE)
+    assert await inbox.park_all(KEY) == 2
+    assert [(item.client_message_id, item.paused) for item in inbox.queue(KEY)] == [
+        ("a", True),
+        ("b", True),
+        ("n", False),
+    ]
+    batch = await reserve(inbox)
+    assert batch is not None
+    assert batch.client_message_ids == ("n",)
+    await inbox.release(TURN)
+    await accept(inbox, "m", kind=NOTE)
+    assert await inbox.resume(KEY) == 2
+    assert await inbox.park_all(KEY) == 2
+    await accept(inbox, "c")
+    assert [item.paused for item in inbox.queue(KEY)] == [False] * 5
+    assert waiting_names(inbox) == ["a", "b", "n", "m", "c"]
+    await database.aclose()
+
+
+async def test_a_persons_message_is_never_dropped(tmp_path: Path) -> None:
+    database = open_database(tmp_path)
+    inbox = Inbox(database, HandClock())
+    await accept(inbox, "n1", "n2", kind=NOTE)
+    await accept(inbox, *(f"m{number}" for number in range(SOFT_LIMIT - 2)))
+    result = await inbox.accept(KEY, NewItem(submission("one more")), "queued")
+    assert isinstance(result, ItemAccepted)
+    assert [item.client_message_id for item in result.dropped] == ["n1"]
+    assert [item.client_message_id for item in inbox.waiting(KEY)][:2] == ["n2", "m0"]
+    await accept(inbox, *(f"x{number}" for number in range(HARD_LIMIT - SOFT_LIMIT + 1)))
+    assert "n2" not in waiting_names(inbox)
+    refused = await inbox.accept(KEY, NewItem(submission("too many")), "queued")
+    assert isinstance(refused, ItemRefused)
+    assert len(inbox.waiting(KEY)) == HARD_LIMIT
+    note = await inbox.accept(KEY, NewItem(submission("n3"), NOTE, "task_notification"), "queued")
+    assert isinstance(note, ItemRefused)
+    await database.aclose()
