@@ -114,7 +114,7 @@ class ConversationActor:
         """The turn that is being aborted now; None when there is nothing (more) to abort."""
         before = self._state
         self.feed(told.AbortAsked())
-        if isinstance(before, Active) and isinstance(self._state, Cancelling | Idle) and self._state is not before:
+        if isinstance(before, Active) and isinstance(self._state, Cancelling):
             return before.turn.turn_id
         return None
 
@@ -194,7 +194,7 @@ class ConversationActor:
             case do.CompactNow():
                 self._spawn(action.lease, step_work.compact_now(desk, action))
             case do.JudgeCalls():
-                self._judge(action)
+                self._spawn(action.lease, call_work.judge_calls(desk, action))
             case do.AskPerson():
                 self._spawn(action.lease, call_work.ask_person(desk, action))
             case do.SaveRules():
@@ -214,12 +214,6 @@ class ConversationActor:
                 asyncio.get_running_loop().call_soon(self.pump)
             case _:
                 assert_never(action)
-
-    def _judge(self, action: do.JudgeCalls) -> None:
-        try:
-            call_work.judge_calls(self.desk, action)
-        except asyncio.CancelledError:
-            return
 
     async def _wait(self, action: do.Wait) -> None:
         await self.desk.services.clock.sleep(action.delay_s)
@@ -260,7 +254,8 @@ class ConversationActor:
     async def _guarded(self, lease: Lease | None, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except Exception as error:  # noqa: BLE001 - the one place where a turn's unforeseen faults end it, not the daemon
+        except Exception as error:
+            # The one place where an unforeseen fault ends the turn instead of the daemon.
             logger.exception("work for %s failed", self.desk.key)
             if lease is not None and not self.desk.stopping:
                 self.feed(told.WorkFailed(lease, BROKEN.format(error=error)))

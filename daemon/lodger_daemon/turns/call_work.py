@@ -45,7 +45,7 @@ OUTPUT_LIMIT_CHARACTERS: Final = 30_000
 OUTPUT_EVERY_S: Final = 0.1
 
 
-def judge_calls(desk: Desk, action: do.JudgeCalls) -> None:
+async def judge_calls(desk: Desk, action: do.JudgeCalls) -> None:
     work = desk.work_of(action.lease)
     progress: dict[ToolCallId, CallProgress] = {}
     for call in action.calls:

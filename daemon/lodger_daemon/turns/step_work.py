@@ -396,6 +396,11 @@ def check_arguments(desk: Desk, tool_name: str, arguments_json: str) -> JsonObje
     return desk.services.toolbox.check(tool_name, arguments_json)
 
 
+def check_input(desk: Desk, tool_name: str, arguments: JsonObject) -> JsonObject | str:
+    """As `check_arguments`, for an input that a person changed."""
+    return check_arguments(desk, tool_name, json.dumps(arguments))
+
+
 def is_external(desk: Desk, tool_name: str) -> bool:
     """The machine's own tools win over a client's of the same name."""
     own = {tool.name for tool in desk.services.toolbox.tools()}

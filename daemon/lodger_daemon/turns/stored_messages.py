@@ -1,0 +1,57 @@
+"""The transcript as stored messages of the wire (PROTOCOL.md 4.8): one transcript message may become several."""
+
+from datetime import UTC, datetime
+
+from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage, calls_of, text_of
+from lodger_tools.json_value import Json, JsonObject
+
+
+def stored_messages(message: TranscriptMessage) -> tuple[JsonObject, ...]:
+    """Reminders are left out: they were said to the model, not by the person."""
+    match message.kind:
+        case MessageKind.USER:
+            return (_base(message, "user_message") | {"content": message.content.get("content")},)
+        case MessageKind.SUMMARY:
+            return (_base(message, "summary_message") | {"summary": text_of(message.content, "text")},)
+        case MessageKind.TOOL:
+            return (_tool_return(message),)
+        case MessageKind.ASSISTANT:
+            return _assistant(message)
+
+
+def _assistant(message: TranscriptMessage) -> tuple[JsonObject, ...]:
+    shown: list[JsonObject] = []
+    if reasoning := text_of(message.content, "reasoning"):
+        shown.append(_base(message, "reasoning_message") | {"id": f"{message.message_id}-r", "reasoning": reasoning})
+    if text := text_of(message.content, "text"):
+        content: Json = [{"type": "text", "text": text}]
+        shown.append(_base(message, "assistant_message") | {"content": content})
+    calls: list[Json] = [
+        {"tool_call_id": call.tool_call_id, "name": call.name, "arguments": call.arguments_json}
+        for call in calls_of(message)
+    ]
+    if calls:
+        calls_id = text_of(message.content, "calls_message_id") or message.message_id
+        request = _base(message, "approval_request_message")
+        shown.append(request | {"id": calls_id, "tool_call": calls[0], "tool_calls": calls})
+    return tuple(shown)
+
+
+def _tool_return(message: TranscriptMessage) -> JsonObject:
+    status = "success" if message.content.get("status") == "success" else "error"
+    text = text_of(message.content, "text")
+    result: JsonObject = {"tool_call_id": message.tool_call_id, "status": status, "tool_return": text}
+    returns: list[Json] = [dict(result)]
+    return _base(message, "tool_return_message") | result | {"tool_returns": returns}
+
+
+def _base(message: TranscriptMessage, message_type: str) -> JsonObject:
+    base: JsonObject = {
+        "id": message.message_id,
+        "date": datetime.fromtimestamp(message.created_at, UTC).isoformat(),
+        "message_type": message_type,
+        "otid": message.otid,
+    }
+    if message.run_id is not None:
+        base["run_id"] = message.run_id
+    return base
