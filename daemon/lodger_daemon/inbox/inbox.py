@@ -5,9 +5,9 @@
     batch = await inbox.reserve(key, turn_id, Moment.TURN_START, prepare=start_turn)
     await inbox.admit(turn_id, run_id)       # or `inbox_rows.admit` in the transaction that appends the message
     await inbox.release(turn_id)             # the request was not admitted: back to the head
-    await inbox.answered(turn_id, stop_reason)
 
-There is no state in memory: every answer comes from the database, so nothing can be out of step after a crash.
+The end of the turn (`turn_rows.finish`) answers what it admitted. There is no state in memory: every answer comes from
+the database, so nothing can be out of step after a crash.
 """
 
 import sqlite3
@@ -30,7 +30,6 @@ from lodger_daemon.store import inbox_rows
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.inbox_rows import AcceptResult, ItemAccepted
 from lodger_daemon.turns.core.events import QueuedItem
-from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_tools.json_value import Json
 
 
@@ -119,13 +118,6 @@ class Inbox:
     async def release(self, turn_id: TurnId) -> int:
         """The request was not admitted: back to the head, in order. How many."""
         return await self._database.write(lambda connection: inbox_rows.release(connection, turn_id))
-
-    async def answered(self, turn_id: TurnId, stop_reason: StopReason) -> int:
-        """The turn has ended, well or not. How many items that settles."""
-        now = self._clock.wall()
-        return await self._database.write(
-            lambda connection: inbox_rows.answer(connection, turn_id, stop_reason.value, now)
-        )
 
     async def remove(self, key: ConversationKey, item_id: QueueItemId) -> InboxItem | None:
         """Cancel one waiting item for a person; None when it is not waiting (any more)."""

@@ -194,8 +194,14 @@ def set_cwd(connection: sqlite3.Connection, key: ConversationKey, cwd: str | Non
 
 def bump_cwd_revision(connection: sqlite3.Connection, key: ConversationKey) -> int:
     """Tell clients that the folder was looked at again, changed or not."""
-    _update(connection, key, "cwd_revision = cwd_revision + 1", ())
-    return state(connection, key).cwd_revision
+    row = connection.execute(
+        "UPDATE conversations SET cwd_revision = cwd_revision + 1 WHERE agent_id = ? AND conversation_id = ? "
+        "RETURNING cwd_revision",
+        (key.agent_id, key.conversation_id),
+    ).fetchone()
+    if row is None:
+        raise UnknownRow(f"there is no conversation {key}")
+    return int(row[0])
 
 
 def set_system_prompt(connection: sqlite3.Connection, key: ConversationKey, prompt: str | None) -> None:

@@ -35,6 +35,9 @@ T = TypeVar("T")
 BUSY_TIMEOUT_MS: Final = 5000
 """How long a write waits for another process (an inspection tool, a backup); SQLite's usual figure."""
 
+PAGE_CACHE_KIB: Final = 512
+"""Of each connection: a quarter of SQLite's own figure. The system's file cache is behind it, and memory counts."""
+
 READER_THREADS: Final = 2
 """Long reads overlap at most with one another; the machine may be small."""
 
@@ -159,6 +162,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=512)
     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute(f"PRAGMA cache_size = -{PAGE_CACHE_KIB}")
     return connection
 
 

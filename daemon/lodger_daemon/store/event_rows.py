@@ -42,7 +42,9 @@ def reserve_numbers(connection: sqlite3.Connection, key: ConversationKey, count:
 def insert(connection: sqlite3.Connection, key: ConversationKey, rows: Sequence[EventRow]) -> None:
     """Raises: UnknownRow, StateConflict for a number that was not reserved, ConstraintViolated for a repeated one."""
     conversation = conversation_rows.required(connection, key)
-    reserved = conversation_rows.state(connection, key).reserved_event_number
+    reserved = connection.execute(
+        "SELECT reserved_event_number FROM conversations WHERE number = ?", (conversation,)
+    ).fetchone()[0]
     if rows and max(row.number for row in rows) > reserved:
         raise StateConflict(f"{key} has reserved event numbers up to {reserved} only")
     connection.executemany(

@@ -136,7 +136,7 @@ def release(connection: sqlite3.Connection, turn_id: TurnId) -> int:
 
 
 def answer(connection: sqlite3.Connection, turn_id: TurnId, outcome: str, now: WallTime) -> int:
-    """The turn has ended with this stop reason. What it had reserved without admitting stays for `release`."""
+    """Done by `turn_rows.finish`. What the turn had reserved without admitting stays for `release`."""
     return connection.execute(
         "UPDATE inbox SET status = 'answered', outcome = ?, settled_at = ? WHERE turn_id = ? AND status = 'admitted'",
         (outcome, now, turn_id),

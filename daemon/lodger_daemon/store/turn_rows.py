@@ -6,9 +6,10 @@ active(connection, key) -> TurnRow | None
 all_active(connection) -> tuple[TurnRow, ...]          what a restart has to take up again
 get(connection, turn_id) -> TurnRow | None
 
-The schema lets a turn end only when nothing of it is open: its input is answered or released, its run has ended, its
-tool calls are finished in the journal (as UNKNOWN if need be), its questions are settled. Do these first, in the same
-transaction; otherwise `finish` raises ConstraintViolated with words that name what is open.
+`finish` also answers the input that the turn admitted. The schema lets a turn end only when nothing else of it is open:
+input it reserved without admitting is released, its run has ended, its tool calls are finished in the journal (as
+UNKNOWN if need be), its questions are settled. Do these first, in the same transaction; otherwise `finish` raises
+ConstraintViolated with words that name what is open.
 """
 
 import sqlite3
@@ -17,7 +18,7 @@ from typing import Any, Literal
 
 from lodger_daemon.clock import WallTime
 from lodger_daemon.identity import AgentId, ConversationId, ConversationKey, RunId, TurnId
-from lodger_daemon.store import conversation_rows
+from lodger_daemon.store import conversation_rows, inbox_rows
 from lodger_daemon.store.errors import StateConflict
 from lodger_daemon.store.json_column import storable
 from lodger_daemon.turns.core.stop_reasons import StopReason
@@ -65,7 +66,13 @@ def finish(
     run_id: RunId | None = None,
     error: str | None = None,
 ) -> None:
-    """Raises: StateConflict."""
+    """Also answers the input that the turn admitted.
+
+    Raises:
+        StateConflict: the turn is not active.
+        ConstraintViolated: something of it is still open.
+    """
+    inbox_rows.answer(connection, turn_id, stop_reason.value, now)
     cursor = connection.execute(
         "UPDATE turns SET status = 'finished', stop_reason = ?, ended_at = ?, run_id = ?, error = ? "
         "WHERE turn_id = ? AND status = 'active'",

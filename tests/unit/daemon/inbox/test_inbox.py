@@ -13,6 +13,7 @@ from lodger_daemon.store import inbox_rows, run_rows, turn_rows
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StateConflict
 from lodger_daemon.store.inbox_rows import ItemAccepted, ItemDuplicate, ItemRefused
+from lodger_daemon.store.run_rows import RunStatus
 from lodger_daemon.turns.contract import InputMessage, Submission
 from lodger_daemon.turns.core.events import QueuedItem
 from lodger_daemon.turns.core.stop_reasons import StopReason
@@ -123,8 +124,9 @@ async def test_the_way_of_a_message_from_acceptance_to_answer(tmp_path: Path) ->
     assert [item.client_message_id for item in admitted] == ["a", "b"]
     assert await inbox.admit(TURN, RUN) == ()
     assert await inbox.release(TURN) == 0
-    assert await inbox.answered(TURN, StopReason.END_TURN) == 2
-    assert await inbox.answered(TURN, StopReason.ERROR) == 0
+    await database.write(lambda c: run_rows.end(c, RUN, RunStatus.COMPLETED, StopReason.END_TURN, NOW))
+    await database.write(lambda c: turn_rows.finish(c, TURN, StopReason.END_TURN, NOW, RUN))
+    assert await database.write(lambda c: inbox_rows.answer(c, TURN, "error", NOW)) == 0
     settled = await database.read(lambda c: inbox_rows.get(c, KEY, ClientMessageId("a")))
     assert settled == expected(1, "a", status=ItemStatus.ANSWERED, turn_id=TURN, run_id=RUN, outcome="end_turn")
     await database.aclose()

@@ -9,6 +9,7 @@ import pytest
 from lodger_daemon.identity import QuestionId, ToolCallId
 from lodger_daemon.questions.core.rules import DEFAULT_LIMIT_S, QuestionStatus, Settlement
 from lodger_daemon.questions.questions import QuestionBook
+from lodger_daemon.store import question_rows
 from lodger_daemon.store.errors import StateConflict
 from lodger_daemon.turns.contract import Allow, Deny
 from lodger_daemon.turns.core.events import FilePreview, PermissionSuggestion, QuestionAsked
@@ -60,6 +61,21 @@ async def test_one_effect_however_often_it_is_answered(tmp_path: Path) -> None:
     assert not book.permits(CALL, "Bash", {"command": "ls"})
     assert book.pending(KEY) == ()
     assert book.next_expiry_s() is None
+    await database.aclose()
+
+
+async def test_a_settled_row_is_not_settled_again(tmp_path: Path) -> None:
+    database = open_database(tmp_path)
+    book = QuestionBook(database, HandClock())
+    await start_run(database)
+    await book.ask(KEY, QUESTION, ARGUMENTS)
+    (stored,) = await database.read(question_rows.open_ones)
+    withdrawn = Settlement(QuestionStatus.WITHDRAWN, None, None)
+
+    async def settle() -> bool:
+        return await database.write(lambda c: question_rows.settle(c, stored.number, withdrawn, NOW))
+
+    assert [await settle(), await settle()] == [True, False]
     await database.aclose()
 
 
