@@ -36,16 +36,15 @@ TURN = TurnId("turn-1")
 class Machine:
     """Drives `advance` and keeps what it asked for."""
 
-    def __init__(self, max_steps: int = 200) -> None:
+    def __init__(self) -> None:
         self.state: State = Idle()
-        self.max_steps = max_steps
         self.actions: list[do.Action] = []
 
     def tell(self, *events: MachineEvent) -> list[do.Action]:
         """The actions of the last of these events."""
         last: tuple[do.Action, ...] = ()
         for event in events:
-            self.state, last = advance(self.state, event, self.max_steps)
+            self.state, last = advance(self.state, event)
             self.actions.extend(last)
         return list(last)
 
@@ -70,8 +69,8 @@ def batch(*calls: Call) -> Batch:
 
 
 def started(max_steps: int = 200) -> Machine:
-    machine = Machine(max_steps=max_steps)
-    machine.tell(told.InputWaits(LEASE, TURN, direct=True), told.Prepared(LEASE, RUN, can_ask=True))
+    machine = Machine()
+    machine.tell(told.InputWaits(LEASE, TURN, True, max_steps), told.Prepared(LEASE, RUN, can_ask=True))
     return machine
 
 
