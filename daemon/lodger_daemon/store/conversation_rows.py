@@ -88,9 +88,10 @@ def required(connection: sqlite3.Connection, key: ConversationKey) -> int:
 
 
 def insert(connection: sqlite3.Connection, record: ConversationRecord) -> int:
+    # Not RETURNING: with it SQLite looks through all child tables for rows that refer to the new one.
     cursor = connection.execute(
         "INSERT INTO conversations (agent_id, conversation_id, created_at, updated_at, last_message_at, summary, tags, "
-        "archived_at, model, hidden) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING number",
+        "archived_at, model, hidden) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             record.key.agent_id,
             record.key.conversation_id,
@@ -104,7 +105,8 @@ def insert(connection: sqlite3.Connection, record: ConversationRecord) -> int:
             record.hidden,
         ),
     )
-    return int(cursor.fetchone()[0])
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
 
 
 def get(connection: sqlite3.Connection, key: ConversationKey) -> ConversationRecord | None:

@@ -161,14 +161,15 @@ def cancel(
 def park(connection: sqlite3.Connection, key: ConversationKey) -> int:
     """Take waiting messages out of line; notifications and scheduled prompts stay."""
     return connection.execute(
-        "UPDATE inbox SET status = 'parked' WHERE conversation = ? AND status = 'accepted' AND kind = 'message'",
+        f"UPDATE inbox AS i SET status = 'parked' WHERE i.conversation = ? AND {_LIVE} AND i.status = 'accepted' "
+        "AND i.kind = 'message'",
         (conversation_rows.number_of(connection, key),),
     ).rowcount
 
 
 def resume(connection: sqlite3.Connection, key: ConversationKey) -> int:
     return connection.execute(
-        "UPDATE inbox SET status = 'accepted' WHERE conversation = ? AND status = 'parked'",
+        f"UPDATE inbox AS i SET status = 'accepted' WHERE i.conversation = ? AND {_LIVE} AND i.status = 'parked'",
         (conversation_rows.number_of(connection, key),),
     ).rowcount
 
@@ -189,7 +190,8 @@ def of_turn(connection: sqlite3.Connection, turn_id: TurnId) -> tuple[InboxItem,
 
 def reserved(connection: sqlite3.Connection) -> tuple[InboxItem, ...]:
     """Of all conversations."""
-    rows = connection.execute(f"{_SELECT} WHERE {_LIVE} AND i.status = 'reserved' ORDER BY i.number")
+    # The plus keeps SQLite from walking the whole past in row order instead of the small index of live items.
+    rows = connection.execute(f"{_SELECT} WHERE {_LIVE} AND i.status = 'reserved' ORDER BY +i.number")
     return tuple(_from_row(row) for row in rows)
 
 

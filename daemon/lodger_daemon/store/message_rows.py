@@ -151,15 +151,18 @@ def result_of(connection: sqlite3.Connection, call: CallKey) -> StoredMessage | 
 
 
 def _insert(connection: sqlite3.Connection, conversation: int, message: NewMessage) -> tuple[int, int]:
+    sequence = connection.execute(
+        "SELECT COALESCE(MAX(sequence), 0) + 1 FROM messages WHERE conversation = ?", (conversation,)
+    ).fetchone()[0]
     try:
-        row = connection.execute(
+        # Not RETURNING: with it SQLite looks through the whole child table for rows that refer to the new one.
+        cursor = connection.execute(
             "INSERT INTO messages (message_id, conversation, sequence, kind, content, otid, run_id, turn_id, "
-            "tool_call_id, created_at) VALUES (?2, ?1, "
-            "(SELECT COALESCE(MAX(sequence), 0) + 1 FROM messages WHERE conversation = ?1), "
-            "?3, ?4, ?5, ?6, ?7, ?8, ?9) RETURNING number, sequence",
+            "tool_call_id, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                conversation,
                 message.message_id,
+                conversation,
+                sequence,
                 message.kind,
                 to_column(message.content),
                 message.otid,
@@ -168,12 +171,13 @@ def _insert(connection: sqlite3.Connection, conversation: int, message: NewMessa
                 message.tool_call_id,
                 message.created_at,
             ),
-        ).fetchone()
+        )
     except sqlite3.IntegrityError as error:
         if "messages.tool_call_id" in str(error):
             raise StateConflict(f"tool call {message.tool_call_id} of {message.run_id} has a result already") from error
         raise
-    return int(row[0]), int(row[1])
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid, sequence
 
 
 def _stored(message: NewMessage, sequence: int) -> StoredMessage:

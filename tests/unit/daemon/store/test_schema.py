@@ -1,13 +1,45 @@
 """States that the schema makes impossible, tried with plain SQL on a real file."""
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from support.store_rows import open_database
+from lodger_daemon.identity import (
+    AgentId,
+    ConversationId,
+    ConversationKey,
+    MessageId,
+    QuestionId,
+    RunId,
+    ToolCallId,
+    TurnId,
+)
+from lodger_daemon.inbox.core.items import NewItem
+from lodger_daemon.store import (
+    conversation_rows,
+    event_rows,
+    inbox_rows,
+    journal_rows,
+    message_rows,
+    outbox_rows,
+    question_rows,
+    run_rows,
+    turn_rows,
+)
+from lodger_daemon.store.errors import StoreError
+from lodger_daemon.store.message_rows import MessageKind, NewMessage
+from lodger_daemon.store.question_rows import NewQuestion
+from lodger_daemon.turns.core.events import QuestionAsked
+from lodger_daemon.turns.core.stop_reasons import StopReason
+from support.store_rows import CALL, KEY, NOW, OTHER_KEY, RUN, TURN, open_database, submission
+
+MESSAGES = '[["cm1", "hi", ""]]'
+DISPLAY = '{"reason": "", "suggestions": [], "previews": []}'
 
 BASE = (
     "INSERT INTO conversations (number, agent_id, conversation_id, created_at, updated_at) "
@@ -21,15 +53,17 @@ BASE = (
     "created_at) VALUES (2, 'm2', 1, 2, 'tool', '{}', 'r1', 'c1', 0)",
     "INSERT INTO inbox (conversation, item_number, client_message_id, kind, source, messages, can_answer_questions, "
     "delivery, connection_group, disposition, status, accepted_at) "
-    "VALUES (1, 1, 'cm1', 'message', 'user', '[1]', 1, 'turn_end', '', 'queued', 'accepted', 0)",
+    f"VALUES (1, 1, 'cm1', 'message', 'user', '{MESSAGES}', 1, 'turn_end', '', 'queued', 'accepted', 0)",
     "INSERT INTO journal (conversation, run_id, tool_call_id, tool_name, arguments, arguments_digest, approval, "
     f"status, started_at) VALUES (1, 'r1', 'c1', 'Bash', '{{}}', '{'0' * 64}', '', 'started', 0)",
     "INSERT INTO questions (number, conversation, question_id, run_id, tool_call_id, tool_name, input, "
     f"arguments_digest, display, status, asked_at, expires_at) "
-    f"VALUES (1, 1, 'q1', 'r1', 'c1', 'Bash', '{{}}', '{'0' * 64}', '{{}}', "
-    "'open', 0, 9)",
+    f"VALUES (1, 1, 'q1', 'r1', 'c1', 'Bash', '{{}}', '{'0' * 64}', "
+    f"'{DISPLAY}', 'open', 0, 9)",
     "INSERT INTO audit (at, actor, action, subject, detail) VALUES (0, 'daemon', 'x', '', '{}')",
 )
+
+MESSAGE = NewMessage(MessageId("m9"), MessageKind.USER, {}, NOW)
 
 SETTLED_QUESTION = "UPDATE questions SET status = 'withdrawn', settled_at = 1"
 ENDED_RUN = "UPDATE runs SET status = 'completed', stop_reason = 'end_turn', ended_at = 1"
@@ -196,10 +230,65 @@ def test_the_whole_way_of_a_turn_is_allowed(connection: sqlite3.Connection) -> N
     assert connection.execute("SELECT status FROM turns").fetchall() == [("finished",)]
 
 
-def test_the_queue_is_read_through_its_index(connection: sqlite3.Connection) -> None:
-    """The index holds live items only, so a long past costs nothing."""
-    plan = connection.execute(
-        "EXPLAIN QUERY PLAN SELECT * FROM inbox i WHERE i.conversation = 1 AND i.status IN "
-        "('accepted', 'parked', 'reserved', 'admitted') AND i.status IN ('accepted', 'parked') ORDER BY i.item_number"
-    ).fetchall()
-    assert [row[3] for row in plan] == ["SEARCH i USING INDEX waiting_inbox (conversation=?)"]
+NEW_KEY = ConversationKey(AgentId("agent-1"), ConversationId("conv-9"))
+
+BESIDE_HISTORY = {
+    "conversation_rows.ensure": lambda c: conversation_rows.ensure(c, NEW_KEY, NOW),
+    "turn_rows.start": lambda c: turn_rows.start(c, OTHER_KEY, TurnId("t9"), "message", NOW),
+    "run_rows.start": lambda c: run_rows.start(c, OTHER_KEY, RunId("r9"), TurnId("t1"), NOW),
+    "journal_rows.start": lambda c: journal_rows.start(
+        c, replace(CALL, run_id=RunId("r1")), "Bash", {}, "0" * 64, "", NOW
+    ),
+    "question_rows.ask": lambda c: question_rows.ask(
+        c,
+        NewQuestion(KEY, QuestionAsked(QuestionId("q"), RunId("r1"), ToolCallId("c9"), "Bash", {}), "0" * 64, NOW, NOW),
+    ),
+    "outbox_rows.put": lambda c: outbox_rows.put(c, "d", ["phone"], "x", {}, NOW, KEY),
+    "turn_rows.active": lambda c: turn_rows.active(c, KEY),
+    "turn_rows.all_active": turn_rows.all_active,
+    "turn_rows.finish": lambda c: turn_rows.finish(c, TURN, StopReason.END_TURN, NOW),
+    "run_rows.active": lambda c: run_rows.active(c, KEY),
+    "run_rows.all_active": run_rows.all_active,
+    "run_rows.recent": lambda c: run_rows.recent(c, KEY),
+    "message_rows.append": lambda c: message_rows.append(c, KEY, MESSAGE),
+    "message_rows.in_context": lambda c: message_rows.in_context(c, KEY),
+    "message_rows.page": lambda c: message_rows.page(c, KEY, 50),
+    "inbox_rows.accept": lambda c: inbox_rows.accept(c, KEY, NewItem(submission("cm2")), "queued", NOW),
+    "inbox_rows.waiting": lambda c: inbox_rows.waiting(c, KEY),
+    "inbox_rows.reserve": lambda c: inbox_rows.reserve(c, KEY, [], TURN),
+    "inbox_rows.admit": lambda c: inbox_rows.admit(c, TURN, RUN),
+    "inbox_rows.release": lambda c: inbox_rows.release(c, TURN),
+    "inbox_rows.park": lambda c: inbox_rows.park(c, KEY),
+    "inbox_rows.resume": lambda c: inbox_rows.resume(c, KEY),
+    "inbox_rows.reserved": inbox_rows.reserved,
+    "inbox_rows.keys_with_work": inbox_rows.keys_with_work,
+    "journal_rows.unfinished": journal_rows.unfinished,
+    "journal_rows.unfinished of one": lambda c: journal_rows.unfinished(c, KEY),
+    "question_rows.open_ones": question_rows.open_ones,
+    "question_rows.open_ones of one": lambda c: question_rows.open_ones(c, KEY),
+    "question_rows.latest_for": lambda c: question_rows.latest_for(c, CALL),
+    "event_rows.after": lambda c: event_rows.after(c, KEY, 1),
+    "outbox_rows.undelivered": lambda c: outbox_rows.undelivered(c, "phone"),
+}
+
+OPEN_ONLY = ("one_active_turn", "one_active_run", "waiting_inbox", "unfinished_calls", "one_open_question")
+"""Indexes that hold only what is open now; walking one whole costs nothing, however long the past is."""
+
+
+@pytest.mark.parametrize("name", BESIDE_HISTORY)
+def test_a_long_past_costs_nothing(connection: sqlite3.Connection, name: str) -> None:
+    statements: list[str] = []
+    connection.set_trace_callback(statements.append)
+    with contextlib.suppress(sqlite3.Error, StoreError):
+        BESIDE_HISTORY[name](connection)
+    connection.set_trace_callback(None)
+    steps = [
+        f"{statement[:6]}: {step[3]}"
+        for statement in statements
+        if statement.startswith(("SELECT", "UPDATE", "INSERT", "DELETE"))
+        for step in connection.execute(f"EXPLAIN QUERY PLAN {statement}")
+    ]
+    assert statements
+    assert [step for step in steps if " SCAN " in step and not step.endswith(OPEN_ONLY)] == []
+    # Of a conversation's whole inbox an update would read every row; the index of live items holds a few.
+    assert [step for step in steps if step.startswith("UPDATE") and "autoindex_inbox_2 (conversation=?)" in step] == []
