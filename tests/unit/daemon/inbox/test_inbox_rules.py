@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lodger_daemon.identity import ClientMessageId, QueueItemId
 from lodger_daemon.inbox.core.contents import content_parts, joined_parts, submission_content
@@ -159,3 +161,27 @@ def test_item_ids() -> None:
     assert [item_number(QueueItemId(text)) for text in ("", "q-", "q", "x-1", "q--1", "q-²", "q-" + "9" * 30)] == [
         None
     ] * 7
+
+
+ITEMS = st.builds(
+    item,
+    st.just(1),
+    st.sampled_from(ItemKind),
+    settings=st.sampled_from((TurnSettings(), NO_TOOLS)),
+    delivery=st.sampled_from(("tool_boundary", "turn_end")),
+    connection_group=st.sampled_from("ab"),
+    status=st.sampled_from((ItemStatus.ACCEPTED, ItemStatus.PARKED)),
+)
+
+
+@given(st.lists(ITEMS, max_size=8))
+def test_whatever_waits_is_taken_in_order_under_one_setting_and_in_the_end_wholly(drawn: list[InboxItem]) -> None:
+    waiting = [replace(one, item_number=number) for number, one in enumerate(drawn, start=1)]
+    accepted = [one for one in waiting if one.status is ItemStatus.ACCEPTED]
+    taken_in_all: list[InboxItem] = []
+    while batch := next_batch(waiting, Moment.TURN_START):
+        messages = [one for one in batch if one.kind is MESSAGE]
+        assert len({(one.settings, one.connection_group) for one in messages}) <= 1
+        taken_in_all += batch
+        waiting = [one for one in waiting if one not in batch]
+    assert taken_in_all == accepted

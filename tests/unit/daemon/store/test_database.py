@@ -1,6 +1,7 @@
 """What `Database` promises: durable when it returns, one failure undoes itself only, and a full disk is a state."""
 
 import asyncio
+import errno
 import sqlite3
 import subprocess
 import sys
@@ -14,12 +15,16 @@ from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import (
     ConstraintViolated,
     OwnershipLost,
+    StoreBusy,
     StoreClosed,
     StoreDamaged,
+    StoreError,
+    StoreFailed,
     StoreFull,
     StoreOwned,
     StoreTooNew,
 )
+from lodger_daemon.store.faults import translated
 from lodger_daemon.store.schema import STEPS, Step
 from lodger_daemon.store.writer import SOON_LIMIT
 from support.store_rows import HandClock, open_database, wait_until
@@ -328,3 +333,38 @@ def test_the_file_is_private(tmp_path: Path) -> None:
     database = open_database(tmp_path)
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
     asyncio.run(database.aclose())
+
+
+async def test_a_database_that_another_program_holds_is_busy_and_then_is_not(tmp_path: Path) -> None:
+    database = open_database(tmp_path)
+    await database.write(lambda connection: connection.execute("PRAGMA busy_timeout = 20"))
+    other = sqlite3.connect(tmp_path / "lodger.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    assert database.write_soon(put("soon"))
+    with pytest.raises(StoreBusy, match="Another program holds"):
+        await database.write(put("a"))
+    other.execute("ROLLBACK")
+    other.close()
+    await database.write(put("a"))
+    assert list(rows_on_disk(tmp_path)) == ["a", "soon"]
+    await database.aclose()
+
+
+def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreFailed, match="Check the disk"):
+        Database.open(tmp_path / "file" / "lodger.db", clock=HandClock())
+
+
+def test_a_first_start_that_fails_leaves_an_empty_file_that_opens_later(tmp_path: Path) -> None:
+    steps = (*STEPS, Step("second", ("CREATE NONSENSE",)))
+    with pytest.raises(StoreFailed, match="syntax error"):
+        Database.open(tmp_path / "lodger.db", clock=HandClock(), steps=steps)
+    asyncio.run(open_database(tmp_path).aclose())
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(errno.ENOSPC, StoreFull), (errno.EDQUOT, StoreFull), (errno.EIO, StoreFailed)]
+)
+def test_errors_of_the_system(number: int, kind: type[StoreError]) -> None:
+    assert type(translated(OSError(number, "words"), Path("/nowhere/lodger.db"))) is kind
