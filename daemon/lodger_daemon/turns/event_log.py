@@ -2,12 +2,12 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from lodger_daemon.clock import Clock
 from lodger_daemon.identity import ConversationKey
-from lodger_daemon.store import event_rows
+from lodger_daemon.store import conversation_rows, event_rows
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.store.json_column import object_from_column, to_column
@@ -123,10 +123,15 @@ def reserve_first_block(connection: sqlite3.Connection, key: ConversationKey) ->
     return event_rows.reserve_numbers(connection, key, NUMBER_BLOCK)
 
 
-def _insert(connection: sqlite3.Connection, key: ConversationKey, held: Iterable[NumberedEvent]) -> None:
+def _insert(connection: sqlite3.Connection, key: ConversationKey, held: list[NumberedEvent]) -> None:
+    if not held:
+        return
+    # A burst that gave the loop no time to reserve the next block does it here.
+    missing = held[-1].number - conversation_rows.state(connection, key).reserved_event_number
+    if missing > 0:
+        event_rows.reserve_numbers(connection, key, missing + NUMBER_BLOCK)
     rows = [
-        event_rows.EventRow(row.number, row.at, row.kind, to_column(row.payload))
-        for row in event_codec.encode(list(held))
+        event_rows.EventRow(row.number, row.at, row.kind, to_column(row.payload)) for row in event_codec.encode(held)
     ]
     event_rows.insert(connection, key, rows)
 
