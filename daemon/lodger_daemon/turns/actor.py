@@ -14,7 +14,7 @@ from lodger_daemon.turns.contract import Answer
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
 from lodger_daemon.turns.core.calls import Call, CallProgress
-from lodger_daemon.turns.core.events import LoopStatus, LoopStatusChanged, MemorySynced
+from lodger_daemon.turns.core.events import MemorySynced
 from lodger_daemon.turns.core.machine import advance
 from lodger_daemon.turns.core.states import Active, Asking, Cancelling, Command, Idle, Lease, State
 from lodger_daemon.turns.desk import Desk, TurnWork
@@ -37,7 +37,6 @@ class ConversationActor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._loop_status = LoopStatusChanged(LoopStatus.WAITING_ON_INPUT)
 
     # -- what others see and ask --
 
@@ -49,20 +48,6 @@ class ConversationActor:
     def processing(self) -> bool:
         """True from acceptance to the end, but not while an abort unwinds (PROTOCOL.md 5.1)."""
         return self._claimed or isinstance(self._state, Active | Command)
-
-    @property
-    def loop_status(self) -> LoopStatusChanged:
-        return self._loop_status
-
-    @property
-    def quiet(self) -> bool:
-        """Nothing runs and nobody listens: the conversation may leave memory."""
-        return (
-            isinstance(self._state, Idle)
-            and not self._claimed
-            and not self._tasks
-            and not self.desk.log.has_subscribers
-        )
 
     def claim(self) -> TurnId | None:
         """Promise the next turn to an input that is about to be stored; None when it has to queue."""
@@ -132,6 +117,10 @@ class ConversationActor:
             return self._state.phase.batch.get(self._state.phase.tool_call_id)
         return None
 
+    def own(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside the turns; it ends with the conversation."""
+        self._spawn(None, work)
+
     async def settled(self) -> None:
         """Wait until nothing runs and nothing waits."""
         await self._idle.wait()
@@ -178,8 +167,6 @@ class ConversationActor:
         desk = self.desk
         match action:
             case do.Publish(event):
-                if isinstance(event, LoopStatusChanged):
-                    self._loop_status = event
                 desk.publish(event)
             case do.PrepareStep():
                 self._spawn(action.lease, step_work.prepare(desk, action))

@@ -94,7 +94,8 @@ async def save_rules(desk: Desk, action: do.SaveRules) -> None:
             continue
         try:
             await desk.services.judge.save_rule(suggestion, work.place.box.workspace)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - said just below
+            # Whatever keeps a rule from being saved, the answer that came with it still holds.
             desk.publish(StatusNote(f"The rule could not be saved: {error}", "warning"))
     desk.work_of(action.lease)
     desk.feed(told.RulesSaved(action.lease))

@@ -168,7 +168,7 @@ class Conversations:
         except BaseException:
             if turn_id is not None:
                 # The write may have happened although nobody waited for it; then its row is found as reserved.
-                asyncio.get_running_loop().create_task(self._settle_claim(actor, turn_id))
+                actor.own(self._settle_claim(actor, turn_id))
             raise
         match result:
             case inbox_rows.ItemRefused(reason):
@@ -302,7 +302,7 @@ class Conversations:
         live = desk.live
         return ConversationSnapshot(
             key=key,
-            loop=replace(actor.loop_status, client_message_ids=dict(live.runs) or None),
+            loop=replace(desk.loop_status, client_message_ids=dict(live.runs) or None),
             processing=actor.processing,
             queue=tuple(item.as_queued() for item in desk.waiting()),
             questions=(desk.question,) if desk.question is not None else (),

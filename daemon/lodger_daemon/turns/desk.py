@@ -16,6 +16,7 @@ from lodger_daemon.store import inbox_rows
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.turns.core.events import (
     ConversationEvent,
+    LoopStatus,
     LoopStatusChanged,
     QuestionAsked,
     QueueChanged,
@@ -105,6 +106,8 @@ class Desk:
         self.memory_ready = memory_ready
         self.questions_changed = questions_changed
         self.work: TurnWork | None = None
+        self.loop_status = LoopStatusChanged(LoopStatus.WAITING_ON_INPUT)
+        """As shown last."""
         self.question: QuestionAsked | None = None
         """The one on screen."""
         self.last_box: BoxKey | None = None
@@ -125,8 +128,8 @@ class Desk:
         return self.work
 
     def publish(self, event: ConversationEvent) -> None:
-        if isinstance(event, LoopStatusChanged) and self.live.runs:
-            event = replace(event, client_message_ids=dict(self.live.runs))
+        if isinstance(event, LoopStatusChanged):
+            event = self.loop_status = replace(event, client_message_ids=dict(self.live.runs) or None)
         self.log.publish(event)
 
     def publish_queue(self, removed: tuple[QueueRemoval, ...] = ()) -> None:

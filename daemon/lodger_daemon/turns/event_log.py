@@ -66,10 +66,6 @@ class EventLog:
 
         return end
 
-    @property
-    def has_subscribers(self) -> bool:
-        return bool(self._sinks)
-
     async def after(self, number: int, limit: int) -> tuple[NumberedEvent, ...]:
         """Stored events with a greater number, oldest first, those still held back included."""
         held = self._take_held()

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from typing import assert_never
+from typing import Final, assert_never
 
 from lodger_daemon.backends.core.step_assembly import AssembledCall
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage
@@ -46,6 +46,8 @@ from lodger_daemon.turns.services import FRESHEN_LIMIT_S, finish_regardless
 from lodger_tools.json_value import JsonObject
 from lodger_tools.toolbox_contract import Scheduling
 
+COMPACTIONS_PER_STEP: Final = 2
+
 CUT_CALL = (
     "This call was cut off at the output token limit before its arguments were complete, so it did not run. "
     "Call again with less text, or in several smaller calls."
@@ -72,11 +74,13 @@ async def prepare(desk: Desk, action: do.PrepareStep) -> None:
 
 
 async def build(desk: Desk, work: TurnWork, reminder: str | None) -> None:
-    """Build the request, after a compaction if it would not fit."""
+    """Build the request, after a compaction if it would not fit; then it is measured again."""
     waiting = work.pending.message if work.pending is not None else None
     transcript = desk.live.transcript
     built = await desk.backend.build(desk.standing(work), transcript, waiting, reminder)
-    if await desk.backend.too_long(built, transcript) and await compact(desk, work):
+    for _ in range(COMPACTIONS_PER_STEP):
+        if not await desk.backend.too_long(built, transcript) or not await compact(desk, work):
+            break
         built = await desk.backend.build(desk.standing(work), transcript, waiting, reminder)
     rng = desk.services.rng
     work.step = Step(

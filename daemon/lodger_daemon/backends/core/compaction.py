@@ -62,23 +62,50 @@ def estimate(message: TranscriptMessage) -> int:
     return characters // CHARACTERS_PER_TOKEN + 4
 
 
-def cut_for(transcript: Sequence[TranscriptMessage], budget: Budget) -> int | None:
-    """How many messages from the start a summary should replace; None when nothing can be.
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a summary takes the place of. `kept` follows the summary; it holds the newest user message."""
 
-    Sliding first, in growing steps, then everything up to the newest user message, which always stays.
+    hidden: tuple[TranscriptMessage, ...]
+    kept: tuple[TranscriptMessage, ...]
+
+
+def plan(transcript: Sequence[TranscriptMessage], budget: Budget) -> Plan | None:
+    """None when nothing can be hidden.
+
+    Sliding first, in growing steps; then everything before the newest user message; then, in a turn that is too long by
+    itself, also its older steps. The newest user message and the newest step always stay.
     """
-    keep_from = _newest_user(transcript)
-    tokens = [estimate(message) for message in transcript]
-    cuts = [index for index in range(1, len(transcript)) if _may_begin_at(transcript[index])]
-    if len(transcript) >= SMALLEST_HISTORY:
-        share = FIRST_CUT_SHARE
-        while share < 1.0:
-            wanted = int(len(transcript) * share)
-            cut = next((index for index in cuts if index >= wanted and index <= keep_from), None)
-            if cut is not None and sum(tokens[cut:]) + SUMMARY_TOKENS <= budget.target:
-                return cut
-            share += CUT_STEP
-    return keep_from if keep_from > 0 else None
+    messages = tuple(transcript)
+    newest_user = _newest_user(messages)
+    cut = _sliding_cut(messages, newest_user, budget)
+    if cut is not None:
+        return Plan(messages[:cut], messages[cut:])
+    steps = [i for i in range(newest_user + 1, len(messages)) if messages[i].kind is MessageKind.ASSISTANT]
+    room = budget.target - SUMMARY_TOKENS - _tokens(messages[newest_user : newest_user + 1])
+    if _tokens(messages[newest_user + 1 :]) <= room or len(steps) < 2:
+        return Plan(messages[:newest_user], messages[newest_user:]) if newest_user > 0 else None
+    start = next((i for i in steps if _tokens(messages[i:]) <= room), steps[-1])
+    hidden = messages[:newest_user] + messages[newest_user + 1 : start]
+    return Plan(hidden, (messages[newest_user], *messages[start:])) if hidden else None
+
+
+def _sliding_cut(messages: tuple[TranscriptMessage, ...], newest_user: int, budget: Budget) -> int | None:
+    if len(messages) < SMALLEST_HISTORY:
+        return None
+    cuts = [index for index in range(1, newest_user + 1) if index < len(messages) and _may_begin_at(messages[index])]
+    share = FIRST_CUT_SHARE
+    while share < 1.0:
+        wanted = int(len(messages) * share)
+        cut = next((index for index in cuts if index >= wanted), None)
+        if cut is not None and _tokens(messages[cut:]) + SUMMARY_TOKENS <= budget.target:
+            return cut
+        share += CUT_STEP
+    return None
+
+
+def _tokens(messages: Sequence[TranscriptMessage]) -> int:
+    return sum(estimate(message) for message in messages)
 
 
 def summary_text(summary: str, hidden: int) -> str:

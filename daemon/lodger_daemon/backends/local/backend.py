@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from lodger_daemon.backends.core.compaction import Budget, budget_of, cut_for, estimate, summary_text
+from lodger_daemon.backends.core.compaction import Budget, budget_of, estimate, plan, summary_text
 from lodger_daemon.backends.core.reminders import MemoryUpdate, Surroundings, reminders_for
 from lodger_daemon.backends.core.request_view import user_parts
 from lodger_daemon.backends.core.system_prompt import PromptFacts, compile_system_prompt
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage
 from lodger_daemon.backends.local.conversation import LocalConversation
 from lodger_daemon.backends.local.summariser import summarise
-from lodger_daemon.clock import Clock, WallTime
+from lodger_daemon.clock import Clock, MonoTime, WallTime
 from lodger_daemon.identity import AgentId, ConversationKey, MessageId
 from lodger_daemon.memory.contract import AgentMemory
 from lodger_daemon.models.contract import (
@@ -33,6 +33,9 @@ from lodger_tools.toolbox_contract import Toolbox, ToolDescription
 
 DEFAULT_WINDOW_TOKENS: Final = 128_000
 """For a model nobody knows the window of."""
+
+DESCRIPTION_HOLDS_S: Final = 60.0
+"""How long what the gateway said of a model is taken as still true."""
 
 PREPARE_AHEAD: Final = 0.98
 """Compact before a request that fills this much of its budget: the estimate is rough."""
@@ -98,7 +101,8 @@ class LocalBackend:
         self._operating_system = operating_system
         self._clock = clock
         self._rng = rng
-        self._known_models: dict[str, ModelInfo] = {}
+        self._known_models: dict[str, tuple[MonoTime, ModelInfo | None]] = {}
+        self._known_budget: tuple[object, Budget] | None = None
 
     async def build(
         self,
@@ -164,11 +168,10 @@ class LocalBackend:
             messages=(SystemMessage(standing.system_prompt or ""),),
             tools=schemas_of(self.tools(standing)),
         )
-        messages = transcript.in_context
-        cut = cut_for(messages, await self._budget(request))
-        if cut is None:
+        planned = plan(transcript.in_context, await self._budget(request))
+        if planned is None:
             return None
-        hidden, kept = messages[:cut], messages[cut:]
+        hidden = planned.hidden
         try:
             text = await summarise(self._models, standing.handle, hidden, f"{standing.key}/summary")
         except ModelFailure:
@@ -179,26 +182,26 @@ class LocalBackend:
         )
         if not text.strip() or estimate(summary) >= sum(estimate(message) for message in hidden):
             return None
-        return Compaction(summary, kept)
-
-    async def context_window(self, handle: str) -> int:
-        info = await self._describe(handle)
-        return info.context_window if info is not None else DEFAULT_WINDOW_TOKENS
+        return Compaction(summary, planned.kept)
 
     async def _budget(self, request: ModelRequest) -> Budget:
         info = await self._describe(request.handle)
-        window = info.context_window if info is not None else DEFAULT_WINDOW_TOKENS
         first = request.messages[0]
         prompt = first.text if isinstance(first, SystemMessage) else ""
-        return budget_of(window, prompt, request.tools, info.max_output_tokens if info is not None else None)
+        known = (request.handle, len(prompt), tuple(tool.name for tool in request.tools))
+        if self._known_budget is None or self._known_budget[0] != known:
+            window = info.context_window if info is not None else DEFAULT_WINDOW_TOKENS
+            most_output = info.max_output_tokens if info is not None else None
+            self._known_budget = (known, budget_of(window, prompt, request.tools, most_output))
+        return self._known_budget[1]
 
     async def _describe(self, handle: str) -> ModelInfo | None:
+        now = self._clock.mono()
         known = self._known_models.get(handle)
-        if known is None:
-            known = await self._models.describe(handle)
-            if known is not None:
-                self._known_models[handle] = known
-        return known
+        if known is None or now - known[0] > DESCRIPTION_HOLDS_S:
+            known = self._known_models[handle] = (now, await self._models.describe(handle))
+            self._known_budget = None
+        return known[1]
 
     async def _compile(self, standing: Standing) -> tuple[str, str | None]:
         compiled = await self._memory.compiled(standing.agent.id)
