@@ -481,3 +481,28 @@ def test_the_question_on_screen_belongs_to_the_state() -> None:
     machine.tell(asked(one))
     assert isinstance(machine.phase, Asking)
     assert machine.tell(told.AnswerGiven(QuestionId("perm-other"), Allow())) == []
+
+
+def test_while_a_cancelled_turn_unwinds_nothing_else_is_heard() -> None:
+    one = call("c1")
+    late: tuple[MachineEvent, ...] = (
+        told.Prepared(LEASE, RUN, True),
+        told.NothingWaits(LEASE),
+        told.StepAdmitted(LEASE, RUN),
+        completed(),
+        told.StepFailed(LEASE, RUN, FailureKind.NETWORK, "x", None, None, 0.0),
+        told.StepRecorded(LEASE, RUN),
+        told.WaitEnded(LEASE),
+        told.Compacted(LEASE, shrunk=True),
+        allowed(one),
+        told.RulesSaved(LEASE),
+        told.CallEnded(LEASE, one.tool_call_id),
+        told.TurnClosed(LEASE),
+    )
+    for where in ("preparing", "stepping", "waiting", "recording", "judging", "asking", "executing"):
+        machine = reach(where)
+        machine.tell(told.AbortAsked())
+        before = machine.state
+        for event in late:
+            assert machine.tell(event) == []
+        assert machine.state == before

@@ -10,8 +10,8 @@ import pytest
 
 from lodger_daemon.identity import QuestionId
 from lodger_daemon.models.contract import AssistantMessage, ModelRequest, TextChunk, ToolMessage, UserMessage
-from lodger_daemon.store.errors import StoreClosed
-from lodger_daemon.turns.contract import Accepted, Allow, Deny
+from lodger_daemon.store.errors import StoreClosed, StoreFull
+from lodger_daemon.turns.contract import Accepted, Allow, Deny, Refused
 from lodger_daemon.turns.core import events as seen
 from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_tools.toolbox_contract import ToolOutcome
@@ -292,4 +292,58 @@ async def test_a_question_of_an_earlier_daemon_is_shown_again_with_its_limit(tmp
     assert await house.conversations.answer(key, QuestionId("perm-c1"), Allow())
     await house.settled()
     assert house.toolbox.ran == ["ask one"]
+    await house.close()
+
+
+async def test_a_daemon_that_stops_leaves_running_calls_to_the_next(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    await house.start()
+    gate = house.toolbox.gates["slow"] = Gate()
+    house.toolbox.lost.add("slow")
+    house.models.play(calls("slow"), says("done"))
+    await house.say("go", "m1")
+    await house.until(gate.reached.is_set)
+
+    async def let_go() -> None:
+        # The connection to the box closes under the call, which its toolbox reports as lost.
+        gate.opened.set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    await house.conversations.aclose(let_go)
+    await house.database.aclose()
+    house.toolbox.collectable["slow"] = ToolOutcome("success", "it had ended well")
+    await house.restart()
+    await house.settled()
+    texts = [m.text for m in house.models.requests[1].messages if isinstance(m, ToolMessage)]
+    assert texts == ["it had ended well"]
+    assert house.toolbox.ran == ["slow"]
+    await house.close()
+
+
+async def test_a_full_disk_is_waited_out_and_said(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    key = await house.start()
+    gate = house.toolbox.gates["slow"] = Gate()
+    house.models.play(calls("slow"), says("done"))
+    await house.say("go", "m1")
+    await house.until(gate.reached.is_set)
+    write, full = house.database.write, True
+
+    async def full_write(fn: Callable[[sqlite3.Connection], Any]) -> Any:
+        if full:
+            raise StoreFull(house.database.path)
+        return await write(fn)
+
+    house.database.write = full_write  # type: ignore[method-assign]
+    refused = await house.conversations.submit(key, message("more", "m2"))
+    assert isinstance(refused, Refused)
+    gate.opened.set()
+    await house.until_seen(seen.StatusNote)
+    await house.until(lambda: house.clock.sleeping > 0)
+    full = False
+    house.clock.advance(2)
+    await house.settled()
+    await assert_in_order(house, ["m1"])
+    assert house.toolbox.ran == ["slow"]
     await house.close()
