@@ -35,6 +35,7 @@ class ConversationActor:
         self._told: deque[told.MachineEvent] = deque()
         self._performing = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._sync_report: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -127,11 +128,11 @@ class ConversationActor:
 
     async def run_command(self, name: str, work: Coroutine[Any, Any, Any]) -> Any:
         """Raises: RuntimeError when the conversation is busy."""
-        lease = self.next_lease()
-        self.feed(told.CommandBegun(lease, name))
-        if not isinstance(self._state, Command) or self._state.lease != lease:
+        if self._claimed or not isinstance(self._state, Idle):
             work.close()
             raise RuntimeError("busy")
+        lease = self.next_lease()
+        self.feed(told.CommandBegun(lease, name))
         self._idle.clear()
         try:
             return await work
@@ -213,7 +214,8 @@ class ConversationActor:
             return
         desk.log.flush()
         desk.services.memory.turn_ended(desk.key.agent_id, desk.last_box)
-        self._spawn(None, self._report_sync())
+        if self._sync_report is None or self._sync_report.done():
+            self._sync_report = self._spawn(None, self._report_sync())
 
     async def _report_sync(self) -> None:
         """Tell clients how the sync that was just started ended. A later turn does not wait for it."""
@@ -229,7 +231,7 @@ class ConversationActor:
         self.desk.work = work
         return work
 
-    def _spawn(self, lease: Lease | None, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, lease: Lease | None, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(self._guarded(lease, work))
         owner = self.desk.work
         if lease is not None and owner is not None and owner.lease == lease:
@@ -237,6 +239,9 @@ class ConversationActor:
             task.add_done_callback(owner.tasks.discard)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # Work that was cancelled before its first step is closed without having run.
+        task.add_done_callback(lambda _: work.close())
+        return task
 
     async def _guarded(self, lease: Lease | None, work: Coroutine[Any, Any, None]) -> None:
         try:

@@ -56,7 +56,7 @@ from lodger_daemon.turns.core.events import (
 )
 from lodger_daemon.turns.core.machine_events import MachineEvent
 from lodger_daemon.turns.core.states import Active
-from lodger_daemon.turns.desk import Desk, TurnWork
+from lodger_daemon.turns.desk import STORE_RETRY_S, Desk, TurnWork
 from lodger_daemon.turns.event_log import NUMBER_BLOCK, EventLog
 from lodger_daemon.turns.live import LiveConversation, Loaded, load
 from lodger_daemon.turns.services import TurnServices
@@ -90,7 +90,6 @@ class Conversations:
         self._actors: dict[ConversationKey, ConversationActor] = {}
         self._opening: dict[ConversationKey, asyncio.Lock] = {}
         self._sinks: dict[ConversationKey, list[EventSink]] = {}
-        self._questions_changed = asyncio.Event()
         self._question_watch: asyncio.Task[None] | None = None
         self._closing = False
 
@@ -100,7 +99,9 @@ class Conversations:
         """Take up what an earlier daemon left: unfinished turns go on, the queue moves, questions are shown again."""
         now = self._services.clock.wall()
         left_over = await self._database.write(lambda connection: recovery.put_in_order(connection, now))
-        await self._services.questions.load()
+        if await self._services.questions.load():
+            self._watch_questions()
+        await self._announce_ends()
         for left in left_over:
             await self._resume(left)
         for key in await self._database.read(inbox_rows.keys_with_work):
@@ -456,6 +457,17 @@ class Conversations:
         if left.aborted:
             actor.abort()
 
+    async def _announce_ends(self) -> None:
+        """Tell of turns that ended on paper just before the daemon stopped."""
+        while owed := await self._database.read(records.unannounced):
+            logs = []
+            for key, finished in owed:
+                actor = await self._actor(key)
+                actor.desk.publish(finished)
+                logs.append(actor.desk.log)
+            for log in logs:
+                await log.store_held()
+
     async def _settle_claim(self, actor: ConversationActor, turn_id: TurnId) -> None:
         """The client went away while its input was being stored: find out whether it was."""
         items = await self._database.write(lambda connection: recovery.reserved_of(connection, turn_id))
@@ -475,7 +487,6 @@ class Conversations:
         actor.desk.publish(QuestionSettled(settled.question.asked.question_id, outcome))
 
     def _watch_questions(self) -> None:
-        self._questions_changed.set()
         if self._question_watch is None or self._question_watch.done():
             self._question_watch = asyncio.get_running_loop().create_task(self._expire_questions())
 
@@ -483,9 +494,15 @@ class Conversations:
         """Runs while a question is open."""
         book = self._services.questions
         while (wait_s := book.next_expiry_s()) is not None:
-            self._questions_changed.clear()
             await self._services.clock.sleep(wait_s)
-            for settled in await book.expire_due():
+            try:
+                expired = await book.expire_due()
+            except StoreError as error:
+                if not error.retryable:
+                    raise
+                await self._services.clock.sleep(STORE_RETRY_S)
+                continue
+            for settled in expired:
                 actor = await self._actor(settled.question.conversation)
                 question_id = settled.question.asked.question_id
                 actor.desk.publish(QuestionSettled(question_id, "expired"))

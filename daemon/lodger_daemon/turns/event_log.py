@@ -11,9 +11,9 @@ from lodger_daemon.store import conversation_rows, event_rows
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.store.json_column import object_from_column, to_column
-from lodger_daemon.turns import event_codec
+from lodger_daemon.turns import event_codec, records
 from lodger_daemon.turns.contract import EventSink
-from lodger_daemon.turns.core.events import ConversationEvent, NumberedEvent, ToolOutput
+from lodger_daemon.turns.core.events import ConversationEvent, NumberedEvent, ToolOutput, TurnFinished
 
 NUMBER_BLOCK: Final = 20_000
 """Numbers reserved at once; a restart skips what is left of a block. Several seconds of the fastest stream."""
@@ -83,6 +83,11 @@ class EventLog:
         if held:
             self._database.write_soon(lambda connection: _insert(connection, self._key, held))
 
+    async def store_held(self) -> None:
+        """Return once everything published so far is stored."""
+        held = self._take_held()
+        await self._database.write(lambda connection: _insert(connection, self._key, held))
+
     async def aclose(self) -> None:
         self.flush()
         if self._reserving is not None:
@@ -130,6 +135,9 @@ def _insert(connection: sqlite3.Connection, key: ConversationKey, held: list[Num
         event_rows.EventRow(row.number, row.at, row.kind, to_column(row.payload)) for row in event_codec.encode(held)
     ]
     event_rows.insert(connection, key, rows)
+    for item in held:
+        if isinstance(item.event, TurnFinished):
+            records.announced(connection, item.event.turn_id, item.at)
 
 
 def _decode(key: ConversationKey, row: event_rows.EventRow) -> tuple[NumberedEvent, ...]:

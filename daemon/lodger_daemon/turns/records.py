@@ -7,6 +7,7 @@ and run's end → for each call: start, then result and finish together → turn
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage
 from lodger_daemon.clock import WallTime
@@ -19,6 +20,7 @@ from lodger_daemon.store import (
     inbox_rows,
     journal_rows,
     message_rows,
+    outbox_rows,
     run_rows,
     setting_rows,
     turn_rows,
@@ -26,9 +28,16 @@ from lodger_daemon.store import (
 from lodger_daemon.store.inbox_rows import AcceptResult, ItemAccepted
 from lodger_daemon.store.journal_rows import CallOutcome
 from lodger_daemon.store.message_rows import NewMessage, StoredMessage
+from lodger_daemon.store.outbox_rows import OutboxRow
 from lodger_daemon.store.run_rows import RunStatus
+from lodger_daemon.turns.core.events import TurnFinished
 from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_tools.json_value import JsonObject
+
+ANNOUNCER: Final = "events"
+"""The consumer of the outbox that stands for this conversation's events."""
+
+TURN_FINISHED: Final = "turn_finished"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +160,34 @@ def end_calls(
 
 
 def end_turn(connection: sqlite3.Connection, key: ConversationKey, end: TurnEnd, now: WallTime) -> None:
+    """The turn is over for good; that it is announced is owed from here on."""
     turn_rows.finish(connection, end.turn_id, end.stop_reason, now, end.run_id, end.error)
-    inbox_rows.answer(connection, end.turn_id, end.stop_reason.value, now)
+    announcement: JsonObject = {"stop_reason": end.stop_reason.value, "run_id": end.run_id, "error": end.error}
+    outbox_rows.put(connection, end.turn_id, (ANNOUNCER,), TURN_FINISHED, announcement, now, key)
     setting_rows.remove(connection, abort_mark(end.turn_id))
     agent_rows.run_completed(connection, key.agent_id, now)
+
+
+def announced(connection: sqlite3.Connection, turn_id: TurnId, now: WallTime) -> None:
+    """The event that ends this turn is stored."""
+    outbox_rows.delivered(connection, turn_id, ANNOUNCER, now)
+
+
+def unannounced(connection: sqlite3.Connection) -> tuple[tuple[ConversationKey, TurnFinished], ...]:
+    """Ends of turns that an earlier daemon committed and could not tell of; some of them."""
+    rows = outbox_rows.undelivered(connection, ANNOUNCER)
+    return tuple((row.conversation, _finished(row)) for row in rows if row.conversation is not None)
+
+
+def _finished(row: OutboxRow) -> TurnFinished:
+    owed = row.payload if isinstance(row.payload, dict) else {}
+    run_id, error = owed.get("run_id"), owed.get("error")
+    return TurnFinished(
+        turn_id=TurnId(row.delivery_id),
+        stop_reason=StopReason(str(owed.get("stop_reason"))),
+        run_id=RunId(run_id) if isinstance(run_id, str) else None,
+        error=error if isinstance(error, str) else None,
+    )
 
 
 def mark_aborted(connection: sqlite3.Connection, turn_id: TurnId, now: WallTime) -> None:

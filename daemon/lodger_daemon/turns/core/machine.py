@@ -34,7 +34,7 @@ from lodger_daemon.turns.core.machine_events import (
     WaitEnded,
     WorkFailed,
 )
-from lodger_daemon.turns.core.outcomes import DEVICE, Outcome, announce_end, break_off, interrupt, loop
+from lodger_daemon.turns.core.outcomes import DEVICE, Outcome, announce_end, break_off, end_unwritten, interrupt, loop
 from lodger_daemon.turns.core.states import (
     Active,
     Asking,
@@ -53,7 +53,6 @@ from lodger_daemon.turns.core.states import (
     Stepping,
     Turn,
 )
-from lodger_daemon.turns.core.stop_reasons import StopReason
 
 
 def advance(state: State, event: MachineEvent) -> Outcome:
@@ -142,7 +141,7 @@ def _unwinding_report(state: Cancelling, event: LeasedEvent) -> Outcome:
             ended = announce_end(state, state.stop_reason, state.error)
             return Idle(), (*ended, TurnIsOver(state.turn), Pump())
         case WorkFailed(message=message):
-            return Idle(), (*announce_end(state, StopReason.ERROR, message), TurnIsOver(state.turn))
+            return Idle(), end_unwritten(state, message)
         case _:
             return state, ()
 
@@ -153,7 +152,7 @@ def _active_report(state: Active, event: LeasedEvent) -> Outcome:
             ended = announce_end(state, stop_reason, error)
             return Idle(), (*ended, TurnIsOver(state.turn), Pump())
         case Finishing(), WorkFailed(message=message):
-            return Idle(), (*announce_end(state, StopReason.ERROR, message), TurnIsOver(state.turn))
+            return Idle(), end_unwritten(state, message)
         case _, WorkFailed(message=message):
             return break_off(state, message)
         case Preparing() as phase, Prepared():

@@ -48,6 +48,12 @@ def announce_end(state: Active | Cancelling, stop_reason: StopReason, error: str
     return (*idle, finished, failed, DEVICE)
 
 
+def end_unwritten(state: Active | Cancelling, message: str) -> tuple[Action, ...]:
+    """The end could not be committed, so it is not announced: the next start finds the turn open and ends it."""
+    failed = Publish(LoopFailed(message, StopReason.ERROR, terminal=True, run_id=state.turn.run_id))
+    return (loop(LoopStatus.WAITING_ON_INPUT), DEVICE, failed)
+
+
 def interrupt(state: Active) -> Outcome:
     """An abort in any phase but the last: the work unwinds, the person sees an idle conversation at once."""
     run_id = state.turn.run_id

@@ -506,3 +506,11 @@ def test_while_a_cancelled_turn_unwinds_nothing_else_is_heard() -> None:
         for event in late:
             assert machine.tell(event) == []
         assert machine.state == before
+
+
+def test_an_end_that_could_not_be_written_is_not_announced() -> None:
+    machine = started()
+    machine.tell(told.StepAdmitted(LEASE, RUN), completed(), told.WorkFailed(LEASE, "the store closed"))
+    assert machine.state == Idle()
+    assert [e for e in machine.published() if isinstance(e, seen.TurnFinished)] == []
+    assert seen.LoopFailed("the store closed", StopReason.ERROR, terminal=True, run_id=RUN) in machine.published()

@@ -42,29 +42,11 @@ def batch(run_id: RunId, shape: list[Scheduling]) -> Batch:
     return Batch(run_id, MessageId("m"), tuple(calls))
 
 
-ODD = [
-    "begin",
-    "prepared",
-    "nothing",
-    "admitted",
-    "said",
-    "called",
-    "failed",
-    "recorded",
-    "waited",
-    "compacted",
-    "judged",
-    "answered",
-    "lapsed",
-    "saved",
-    "ended",
-    "broke",
-    "closed",
-    "unwound",
-    "abort",
-    "command",
-    "command_ended",
-]
+ODD = (
+    *("begin", "prepared", "nothing", "admitted", "said", "called", "failed", "recorded", "waited", "compacted"),
+    *("judged", "answered", "lapsed", "saved", "ended", "broke", "closed", "unwound", "abort"),
+    *("command", "command_ended"),
+)
 NATURAL: dict[type, tuple[str, ...]] = {
     Idle: ("begin",),
     Cancelling: ("unwound",),

@@ -102,6 +102,17 @@ async def assert_in_order(house: House, acknowledged: list[str]) -> None:
         assert_valid(request)
 
 
+async def assert_each_turn_announced_once(house: House) -> None:
+    """Every turn that reached the model has one stored end."""
+    stored = await house.conversations.events_after(house.key, 0)
+    announced = [e.event.turn_id for e in stored if isinstance(e.event, seen.TurnFinished)]
+    turns = await house.database.read(
+        lambda connection: connection.execute("SELECT turn_id FROM turns WHERE run_id IS NOT NULL").fetchall()
+    )
+    assert len(announced) == len(set(announced))
+    assert {turn_id for (turn_id,) in turns} <= set(announced)
+
+
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", range(1, MOST_COMMITS))
 @pytest.mark.parametrize("known", [False, True], ids=["box lost", "box kept"])
@@ -124,6 +135,7 @@ async def test_a_kill_at_any_commit_of_a_tool_turn(tmp_path: Path, at: int, afte
         await kill_and_recover(house, at, after, story)
         await house.settled()
         await assert_in_order(house, acknowledged)
+        await assert_each_turn_announced_once(house)
         assert len(house.toolbox.ran) == len(set(house.toolbox.ran))
         done = [r for r in house.models.requests if any(isinstance(m, ToolMessage) for m in r.messages)]
         if done:
