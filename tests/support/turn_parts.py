@@ -386,7 +386,7 @@ class House:
     async def crash(self) -> None:
         """Nothing more is written, as after `kill -9`: the database closes under the turn."""
         for conversations, database in self._opened:
-            for actor in conversations._actors.values():
+            for actor in conversations._registry._actors.values():
                 actor.desk.stopping = True
             await database.aclose()
             await conversations.aclose()

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
-from lodger_daemon.backends.local.backend import LocalBackend
-from lodger_daemon.backends.local.conversation import LocalConversation
 from lodger_daemon.identity import (
     DEFAULT_CONVERSATION,
     AgentId,
@@ -27,7 +25,6 @@ from lodger_daemon.store import conversation_rows, inbox_rows, message_rows
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.turns import call_work, records, recovery, step_work
 from lodger_daemon.turns.actor import ConversationActor
-from lodger_daemon.turns.agents import Agents
 from lodger_daemon.turns.contract import (
     Accepted,
     AgentRecord,
@@ -54,11 +51,8 @@ from lodger_daemon.turns.core.events import (
     QuestionSettled,
     QueueRemoval,
 )
-from lodger_daemon.turns.core.machine_events import MachineEvent
 from lodger_daemon.turns.core.states import Active
-from lodger_daemon.turns.desk import STORE_RETRY_S, Desk, TurnWork
-from lodger_daemon.turns.event_log import NUMBER_BLOCK, EventLog
-from lodger_daemon.turns.live import LiveConversation, Loaded, load
+from lodger_daemon.turns.registry import Registry
 from lodger_daemon.turns.services import TurnServices
 from lodger_daemon.turns.stored_messages import stored_messages
 from lodger_tools.json_value import JsonObject
@@ -74,38 +68,14 @@ class Conversations:
     def __init__(self, services: TurnServices) -> None:
         self._services = services
         self._database = services.database
-        options = services.options
-        self._backend = LocalBackend(
-            services.models,
-            services.memory,
-            services.toolbox,
-            services.external,
-            services.memory_directory,
-            options.machine_name,
-            options.operating_system,
-            services.clock,
-            services.rng,
-        )
-        self._agents = Agents(services)
-        self._actors: dict[ConversationKey, ConversationActor] = {}
-        self._opening: dict[ConversationKey, asyncio.Lock] = {}
-        self._sinks: dict[ConversationKey, list[EventSink]] = {}
-        self._question_watch: asyncio.Task[None] | None = None
-        self._closing = False
+        self._registry = Registry(services)
+        self._agents = self._registry.agents
 
     # -- life --
 
     async def recover(self) -> None:
         """Take up what an earlier daemon left: unfinished turns go on, the queue moves, questions are shown again."""
-        now = self._services.clock.wall()
-        left_over = await self._database.write(lambda connection: recovery.put_in_order(connection, now))
-        if await self._services.questions.load():
-            self._watch_questions()
-        await self._announce_ends()
-        for left in left_over:
-            await self._resume(left)
-        for key in await self._database.read(inbox_rows.keys_with_work):
-            (await self._actor(key)).pump()
+        await self._registry.recover()
 
     async def aclose(self, let_go_of_boxes: Callable[[], Awaitable[None]] | None = None) -> None:
         """Stop without ending what runs in boxes: it is collected by the next daemon.
@@ -114,20 +84,11 @@ class Conversations:
             let_go_of_boxes: closes the connections to boxes; called after everything here has stopped recording and
                 before tasks are cancelled, since cancelling a call on an open connection would end its processes.
         """
-        self._closing = True
-        for actor in self._actors.values():
-            actor.desk.stopping = True
-        if let_go_of_boxes is not None:
-            await let_go_of_boxes()
-        if self._question_watch is not None:
-            self._question_watch.cancel()
-            await asyncio.wait({self._question_watch})
-        await asyncio.gather(*(actor.aclose() for actor in self._actors.values()))
-        await self._agents.aclose()
+        await self._registry.aclose(let_go_of_boxes)
 
     async def settled(self, key: ConversationKey) -> None:
         """Wait until nothing of this conversation runs or waits to run."""
-        await (await self._actor(key)).settled()
+        await (await self._registry.actor(key)).settled()
 
     # -- turns --
 
@@ -148,7 +109,7 @@ class Conversations:
         if not item.submission.messages:
             return Refused("An input needs at least one message.")
         try:
-            actor = await self._actor(key)
+            actor = await self._registry.actor(key)
         except ConversationError as error:
             return Refused(str(error))
         turn_id = actor.claim() if item.kind is ItemKind.MESSAGE else None
@@ -191,7 +152,7 @@ class Conversations:
                 return Accepted(disposition)
 
     async def answer(self, key: ConversationKey, question_id: QuestionId, answer: Answer) -> bool:
-        actor = await self._actor(key)
+        actor = await self._registry.actor(key)
         call = actor.asked_call()
         rejudged: CallProgress | None = None
         if call is not None and isinstance(answer, Allow) and answer.updated_input is not None:
@@ -210,7 +171,7 @@ class Conversations:
         return True
 
     async def abort(self, key: ConversationKey, run_id: RunId | None = None) -> bool:
-        actor = await self._actor(key)
+        actor = await self._registry.actor(key)
         state = actor.state
         if run_id is not None and isinstance(state, Active) and state.turn.run_id not in (None, run_id):
             return False
@@ -237,20 +198,20 @@ class Conversations:
         )
         if removed is None:
             return False
-        actor = await self._actor(key)
+        actor = await self._registry.actor(key)
         actor.desk.publish_queue((QueueRemoval(removed.client_message_id, "cancelled"),))
         return True
 
     async def resume_queue(self, key: ConversationKey) -> int:
         released = await self._database.write(lambda connection: inbox_rows.resume(connection, key))
         if released:
-            actor = await self._actor(key)
+            actor = await self._registry.actor(key)
             actor.desk.publish_queue()
             actor.pump()
         return released
 
     async def compact(self, key: ConversationKey) -> JsonObject:
-        actor = await self._actor(key)
+        actor = await self._registry.actor(key)
         before = len(actor.desk.live.transcript.in_context)
         try:
             shrunk = await actor.run_command("compact", step_work.compact(actor.desk, None))
@@ -261,7 +222,7 @@ class Conversations:
 
     async def recompile(self, key: ConversationKey) -> None:
         """Have the system prompt made anew for the next request, from memory as it is then."""
-        actor = await self._actor(key)
+        actor = await self._registry.actor(key)
         await self._database.write(lambda connection: conversation_rows.set_system_prompt(connection, key, None))
         actor.desk.live.change_state(system_prompt=None)
 
@@ -278,7 +239,7 @@ class Conversations:
             assert request.agent_id is not None
             agent = await self._agents.adopt(request.agent_id)
         key, created = await self._find_or_name(agent.id, request.conversation_id)
-        actor = await self._actor(key)
+        actor = await self._registry.actor(key)
         if created and request.conversation_tags:
             await self._tag(key, request.conversation_tags)
         if request.mode is not None or request.cwd is not None or request.reset_cwd:
@@ -289,13 +250,13 @@ class Conversations:
 
     async def change_state(self, key: ConversationKey, mode: Mode | None, cwd: str | None) -> None:
         await self._check_state(mode, cwd)
-        await self._store_state(await self._actor(key), mode, cwd, reset_cwd=False)
+        await self._store_state(await self._registry.actor(key), mode, cwd, reset_cwd=False)
 
     async def snapshot(self, key: ConversationKey) -> ConversationSnapshot:
         options = self._services.options
-        actor = self._actors.get(key)
-        if actor is None and await self._known(key):
-            actor = await self._actor(key)
+        actor = self._registry.in_use(key)
+        if actor is None and await self._registry.known(key):
+            actor = await self._registry.actor(key)
         if actor is None:
             loop = LoopStatusChanged(LoopStatus.WAITING_ON_INPUT)
             return ConversationSnapshot(key, loop, False, (), (), options.default_mode, options.workspace, 0, (), 0)
@@ -315,21 +276,12 @@ class Conversations:
         )
 
     def subscribe(self, key: ConversationKey, sink: EventSink) -> Callable[[], None]:
-        sinks = self._sinks.setdefault(key, [])
-        sinks.append(sink)
-
-        def end() -> None:
-            if sink in sinks:
-                sinks.remove(sink)
-            if not sinks:
-                self._sinks.pop(key, None)
-
-        return end
+        return self._registry.subscribe(key, sink)
 
     async def events_after(self, key: ConversationKey, number: int, limit: int = 1000) -> tuple[NumberedEvent, ...]:
-        if not await self._known(key):
+        if not await self._registry.known(key):
             return ()
-        actor = await self._actor(key)
+        actor = await self._registry.actor(key)
         return await actor.desk.log.after(number, min(limit, PAGE_LIMIT))
 
     # -- agents, conversations, messages --
@@ -349,9 +301,8 @@ class Conversations:
 
     async def update_agent(self, agent_id: AgentId, changes: JsonObject) -> AgentRecord:
         changed = await self._agents.update(agent_id, changes)
-        for actor in self._actors.values():
-            if actor.desk.key.agent_id == agent_id:
-                actor.desk.live.agent = changed
+        for actor in self._registry.of_agent(agent_id):
+            actor.desk.live.agent = changed
         return changed
 
     async def list_conversations(self, agent_id: AgentId | None, limit: int = 50) -> tuple[ConversationRecord, ...]:
@@ -370,7 +321,7 @@ class Conversations:
         if key.conversation_id == DEFAULT_CONVERSATION:
             await self.update_agent(key.agent_id, {"model": handle})
             return "agent"
-        actor = await self._actor(key)
+        actor = await self._registry.actor(key)
         record = await self.get_conversation(key)
         assert record is not None
         changed = replace(record, model=handle, updated_at=self._services.clock.wall())
@@ -402,72 +353,6 @@ class Conversations:
 
     # -- inside --
 
-    async def _actor(self, key: ConversationKey) -> ConversationActor:
-        """Raises: ConversationError for an agent that does not exist."""
-        actor = self._actors.get(key)
-        if actor is not None:
-            return actor
-        lock = self._opening.setdefault(key, asyncio.Lock())
-        async with lock:
-            actor = self._actors.get(key)
-            if actor is None:
-                now = self._services.clock.wall()
-                loaded = await self._database.write(lambda connection: load(connection, key, now))
-                if loaded is None:
-                    raise ConversationError(f"There is no agent {key.agent_id} on this machine.")
-                actor = self._actors[key] = self._open(key, loaded)
-        self._opening.pop(key, None)
-        return actor
-
-    def _open(self, key: ConversationKey, loaded: Loaded) -> ConversationActor:
-        live = LiveConversation(
-            key=key,
-            agent=loaded.agent,
-            model=loaded.model,
-            state=loaded.state,
-            transcript=LocalConversation(loaded.in_context),
-            runs=dict(loaded.runs),
-        )
-        reserved = loaded.numbers_reserved
-        log = EventLog(key, self._database, self._services.clock, reserved - NUMBER_BLOCK, reserved)
-        log.subscribe(lambda numbered: self._fan_out(key, numbered))
-
-        def feed(event: MachineEvent) -> None:
-            actor.feed(event)
-
-        desk = Desk(self._services, self._backend, live, log, feed, self._agents.memory_ready, self._watch_questions)
-        actor = ConversationActor(desk)
-        return actor
-
-    def _fan_out(self, key: ConversationKey, numbered: NumberedEvent) -> None:
-        for sink in tuple(self._sinks.get(key, ())):
-            sink(numbered)
-
-    async def _resume(self, left: recovery.LeftOver) -> None:
-        try:
-            actor = await self._actor(left.turn.conversation)
-        except ConversationError:
-            return
-        desk = actor.desk
-        work = TurnWork(actor.next_lease(), left.turn.turn_id, desk.live.place(self._services.options))
-        event, collecting = recovery.resume(desk, left, work)
-        if left.aborted:
-            collecting = ()
-        actor.recover(work, event, collecting)
-        if left.aborted:
-            actor.abort()
-
-    async def _announce_ends(self) -> None:
-        """Tell of turns that ended on paper just before the daemon stopped."""
-        while owed := await self._database.read(records.unannounced):
-            logs = []
-            for key, finished in owed:
-                actor = await self._actor(key)
-                actor.desk.publish(finished)
-                logs.append(actor.desk.log)
-            for log in logs:
-                await log.store_held()
-
     async def _settle_claim(self, actor: ConversationActor, turn_id: TurnId) -> None:
         """The client went away while its input was being stored: find out whether it was."""
         items = await self._database.write(lambda connection: recovery.reserved_of(connection, turn_id))
@@ -486,40 +371,12 @@ class Conversations:
         )
         actor.desk.publish(QuestionSettled(settled.question.asked.question_id, outcome))
 
-    def _watch_questions(self) -> None:
-        if self._question_watch is None or self._question_watch.done():
-            self._question_watch = asyncio.get_running_loop().create_task(self._expire_questions())
-
-    async def _expire_questions(self) -> None:
-        """Runs while a question is open."""
-        book = self._services.questions
-        while (wait_s := book.next_expiry_s()) is not None:
-            await self._services.clock.sleep(wait_s)
-            try:
-                expired = await book.expire_due()
-            except StoreError as error:
-                if not error.retryable:
-                    raise
-                await self._services.clock.sleep(STORE_RETRY_S)
-                continue
-            for settled in expired:
-                actor = await self._actor(settled.question.conversation)
-                question_id = settled.question.asked.question_id
-                actor.desk.publish(QuestionSettled(question_id, "expired"))
-                actor.lapse(question_id)
-
-    async def _known(self, key: ConversationKey) -> bool:
-        if key in self._actors:
-            return True
-        number = await self._database.read(lambda connection: conversation_rows.number_of(connection, key))
-        return number is not None
-
     async def _find_or_name(self, agent_id: AgentId, conversation_id: str | None) -> tuple[ConversationKey, bool]:
         if conversation_id is None:
             fresh = ConversationId(f"conv-{self._services.rng.uuid()}")
             return ConversationKey(agent_id, fresh), True
         key = ConversationKey(agent_id, ConversationId(conversation_id))
-        if await self._known(key):
+        if await self._registry.known(key):
             return key, False
         if conversation_id != DEFAULT_CONVERSATION:
             raise ConversationError(f"Agent {agent_id} has no conversation {conversation_id}.")
