@@ -50,6 +50,11 @@ class ConversationActor:
         """True from acceptance to the end, but not while an abort unwinds (PROTOCOL.md 5.1)."""
         return self._claimed or isinstance(self._state, Active | Command)
 
+    @property
+    def quiet(self) -> bool:
+        """Nothing runs here and nothing is promised."""
+        return isinstance(self._state, Idle) and not self._claimed and not self._tasks and not self._told
+
     def claim(self) -> TurnId | None:
         """Promise the next turn to an input that is about to be stored; None when it has to queue."""
         if self._claimed or not isinstance(self._state, Idle) or self.desk.stopping:

@@ -1,5 +1,6 @@
 """The work around tool calls: judge, ask, run, write down."""
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import Callable
@@ -260,7 +261,8 @@ async def _with_memory_report(desk: Desk, work: TurnWork, call: Call, text: str)
     memory, agent_id = desk.services.memory, desk.key.agent_id
     before = memory.status(agent_id).head
     try:
-        report = await memory.import_commits(agent_id, work.place.box)
+        async with asyncio.timeout(desk.services.options.memory_import_limit_s):
+            report = await memory.import_commits(agent_id, work.place.box)
     except (BoxUnavailable, BoxLost, OSError) as error:
         return f"{text}\n\nYour memory could not be looked at for new commits: {error}", None
     if not report.moved:

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from lodger_daemon.backends.local.backend import LocalBackend
 from lodger_daemon.backends.local.conversation import LocalConversation
+from lodger_daemon.clock import MonoTime
 from lodger_daemon.identity import AgentId, ConversationKey
 from lodger_daemon.store import conversation_rows, inbox_rows
 from lodger_daemon.store.errors import StoreError
@@ -18,6 +20,9 @@ from lodger_daemon.turns.desk import STORE_RETRY_S, Desk, TurnWork
 from lodger_daemon.turns.event_log import NUMBER_BLOCK, EventLog
 from lodger_daemon.turns.live import LiveConversation, Loaded, load
 from lodger_daemon.turns.services import TurnServices
+
+FORGET_AFTER_S: Final = 30 * 60.0
+"""Longer than any single request works on a conversation."""
 
 
 class Registry:
@@ -40,6 +45,7 @@ class Registry:
             services.rng,
         )
         self._actors: dict[ConversationKey, ConversationActor] = {}
+        self._last_used: dict[ConversationKey, MonoTime] = {}
         self._opening: dict[ConversationKey, asyncio.Lock] = {}
         self._sinks: dict[ConversationKey, list[EventSink]] = {}
         self._question_watch: asyncio.Task[None] | None = None
@@ -75,9 +81,11 @@ class Registry:
 
     async def actor(self, key: ConversationKey) -> ConversationActor:
         """Raises: ConversationError for an agent that does not exist."""
+        self._last_used[key] = self._services.clock.mono()
         actor = self._actors.get(key)
         if actor is not None:
             return actor
+        self._forget_idle()
         lock = self._opening.setdefault(key, asyncio.Lock())
         async with lock:
             actor = self._actors.get(key)
@@ -133,6 +141,15 @@ class Registry:
         desk = Desk(self._services, self._backend, live, log, feed, self.agents.memory_ready, self._watch_questions)
         actor = ConversationActor(desk)
         return actor
+
+    def _forget_idle(self) -> None:
+        """Let conversations leave memory that nobody uses; all of each is on disk."""
+        now = self._services.clock.mono()
+        for key, actor in tuple(self._actors.items()):
+            unused_s = now - self._last_used.get(key, now)
+            if unused_s > FORGET_AFTER_S and actor.quiet and key not in self._sinks:
+                actor.desk.log.flush()
+                del self._actors[key], self._last_used[key]
 
     def _fan_out(self, key: ConversationKey, numbered: NumberedEvent) -> None:
         for sink in tuple(self._sinks.get(key, ())):

@@ -35,6 +35,9 @@ class TurnOptions:
     default_mode: Mode = Mode.STANDARD
     ceiling: Mode = Mode.UNRESTRICTED
     max_steps: int = MAX_STEPS
+    silence_limit_s: float = 600.0
+    """How long a model may say nothing in mid-step; the peer's limit for a whole request."""
+    memory_import_limit_s: float = 60.0
     memory_sync_wait_s: float = 120.0
     """How long to wait for the outcome of a sync before it is no longer reported as an event."""
 

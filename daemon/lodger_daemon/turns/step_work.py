@@ -1,5 +1,6 @@
 """The work around one model step: reserve and build, stream, write down."""
 
+import asyncio
 import json
 import sqlite3
 from typing import Final, assert_never
@@ -131,25 +132,36 @@ async def run(desk: Desk, action: do.RunStep) -> None:
     work = desk.work_of(lease)
     step = work.step
     assert step is not None
-    stream = desk.services.models.stream(step.built.request)
     failure: ModelFailure | None = None
     try:
-        async for chunk in stream:
-            if not step.admitted:
-                await finish_regardless(admit(desk, work, step))
-                desk.work_of(lease)
-                desk.feed(told.StepAdmitted(lease, step.run_id))
-            _take(desk, step, chunk)
+        await _stream(desk, lease, work, step)
     except ModelFailure as error:
         failure = error
-    finally:
-        close = getattr(stream, "aclose", None)
-        if close is not None:
-            await close()
+    except TimeoutError:
+        failure = ModelFailure(FailureKind.TIMEOUT, "The model said nothing for too long.", output_seen=step.admitted)
     desk.work_of(lease)
     if failure is None and step.assembly.finish is None:
         failure = ModelFailure(FailureKind.CUT_SHORT, "The model's answer broke off.", output_seen=step.admitted)
     desk.feed(_failed(desk, lease, step, failure) if failure is not None else _completed(desk, lease, work, step))
+
+
+async def _stream(desk: Desk, lease: Lease, work: TurnWork, step: Step) -> None:
+    """Raises: ModelFailure, TimeoutError."""
+    stream = desk.services.models.stream(step.built.request)
+    limit_s, loop = desk.services.options.silence_limit_s, asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(limit_s) as silence:
+            async for chunk in stream:
+                if not step.admitted:
+                    await finish_regardless(admit(desk, work, step))
+                    desk.work_of(lease)
+                    desk.feed(told.StepAdmitted(lease, step.run_id))
+                _take(desk, step, chunk)
+                silence.reschedule(loop.time() + limit_s)
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
 
 
 async def admit(desk: Desk, work: TurnWork, step: Step) -> None:

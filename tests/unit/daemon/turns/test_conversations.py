@@ -755,3 +755,58 @@ async def test_two_conversations_of_one_agent_run_side_by_side(house: House) -> 
     gate.opened.set()
     await house.conversations.settled(first)
     assert len(house.models.requests) == 2
+
+
+async def test_a_model_that_falls_silent_is_given_up_and_tried_again(tmp_path: Path) -> None:
+    house = House(tmp_path, TurnOptions(workspace=str(tmp_path), silence_limit_s=0.02))
+    await house.start()
+    house.models.play([TextChunk("half"), Gate()], says("whole"))
+    await house.say("go", "m1")
+    [retry] = await house.until_seen(seen.RetryAnnounced)
+    assert isinstance(retry, seen.RetryAnnounced)
+    assert retry.reason == "timeout"
+    assert house.models.open_streams == 0
+    await house.until(lambda: house.clock.sleeping > 0)
+    house.clock.advance(5)
+    await house.settled()
+    assert finished(house) == [(StopReason.END_TURN, None)]
+    await house.close()
+
+
+async def test_a_model_may_use_one_call_id_in_every_step(house: House) -> None:
+    await house.start()
+    house.models.play(calls("one"), calls("two"), says("done"))
+    await house.say("go", "m1")
+    await house.settled()
+    assert results(house.models.requests[2]) == [("c1", "ran one", False), ("c1", "ran two", False)]
+
+
+async def test_a_conversation_nobody_uses_leaves_memory_and_comes_back_whole(house: House) -> None:
+    key = await house.start()
+    await house.say("one", "m1")
+    await house.settled()
+    listening = (await house.conversations.start_runtime(StartRuntime(agent_id=key.agent_id))).key
+    await house.conversations.submit(listening, Submission(()))
+    house.clock.advance(31 * 60)
+    await house.conversations.start_runtime(StartRuntime(agent_id=key.agent_id))
+    assert house.conversations._registry.in_use(key) is not None, "somebody listens"
+    assert house.conversations._registry.in_use(listening) is None
+    house.key = listening
+    await house.say("two", "m1")
+    await house.settled()
+    assert said(house.models.requests[-1]) == [["two"]]
+
+
+async def test_a_command_waits_its_turn(house: House) -> None:
+    key = await house.start()
+    gate = Gate()
+    house.models.play([TextChunk("x"), gate, *says("y")])
+    await house.say("one", "m1")
+    await house.until(gate.reached.is_set)
+    with pytest.raises(ConversationError):
+        await house.conversations.compact(key)
+    gate.opened.set()
+    await house.settled()
+    report = await house.conversations.compact(key)
+    assert report["compacted"] is False
+    assert house.seen(seen.LoopStatusChanged)[-1].status is LoopStatus.WAITING_ON_INPUT
