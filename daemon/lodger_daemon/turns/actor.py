@@ -14,7 +14,7 @@ from lodger_daemon.turns.contract import Answer
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
 from lodger_daemon.turns.core.calls import Call, CallProgress
-from lodger_daemon.turns.core.events import MemorySynced
+from lodger_daemon.turns.core.events import LoopStatus, LoopStatusChanged, MemorySynced
 from lodger_daemon.turns.core.machine import advance
 from lodger_daemon.turns.core.states import Active, Asking, Cancelling, Command, Idle, Lease, State
 from lodger_daemon.turns.desk import Desk, TurnWork
@@ -217,6 +217,10 @@ class ConversationActor:
         desk = self.desk
         if desk.stopping:
             return
+        if desk.last_was_queued:
+            # PROTOCOL.md 5.3: a snapshot follows each queued turn.
+            desk.publish_queue()
+            desk.publish(LoopStatusChanged(LoopStatus.WAITING_ON_INPUT))
         desk.log.flush()
         desk.services.memory.turn_ended(desk.key.agent_id, desk.last_box)
         if self._sync_report is None or self._sync_report.done():

@@ -174,4 +174,5 @@ def _leave(desk: Desk, work: TurnWork) -> None:
     """The lease's papers are done with; whatever still asks for them ends."""
     if desk.work is work:
         desk.work = None
+        desk.last_was_queued = work.queued
         desk.last_box = work.place.box if work.used_box else None

@@ -72,6 +72,8 @@ class TurnWork:
     settings: TurnSettings = field(default_factory=TurnSettings)
     reserved: bool = False
     """Its own input was reserved in the commit that accepted it."""
+    queued: bool = False
+    """Its own input had waited in the queue."""
     pending: PendingInput | None = None
     step: Step | None = None
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -112,6 +114,7 @@ class Desk:
         """The one on screen."""
         self.last_box: BoxKey | None = None
         """Where the latest turn ran calls; None when it ran none."""
+        self.last_was_queued = False
         self.last_sync: tuple[str, str | None] | None = None
         """Outcome and head of the sync that was reported last."""
         self.stopping = False

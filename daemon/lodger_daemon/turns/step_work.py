@@ -282,7 +282,7 @@ async def _reserve(desk: Desk, work: TurnWork, first: bool) -> bool:
     batch = next_batch(waiting, moment, None if first else work.settings) if waiting else ()
     if not batch:
         if not first:
-            _publish_sending(desk)
+            _publish_sending(desk, work)
         return not first
     begin = records.TurnBegin(work.turn_id, work.place.as_cause("queue")) if first else None
     key, now = desk.key, desk.services.clock.wall()
@@ -305,15 +305,18 @@ def _publish_taken(desk: Desk, work: TurnWork, batch: tuple[InboxItem, ...], fir
     message = pending.message
     desk.publish(InputEchoed(message.message_id, batch[0].client_message_id, message.content.get("content")))
     if first:
+        work.queued = True
         desk.publish_queue()
-    _publish_sending(desk)
+        desk.publish(LoopStatusChanged(LoopStatus.WAITING_ON_INPUT))
+    _publish_sending(desk, work)
     if first:
         desk.publish(DeviceStateChanged())
     desk.publish_queue(tuple(QueueRemoval(item.client_message_id, "dequeued") for item in batch))
 
 
-def _publish_sending(desk: Desk) -> None:
-    desk.publish(LoopStatusChanged(LoopStatus.SENDING_API_REQUEST))
+def _publish_sending(desk: Desk, work: TurnWork) -> None:
+    earlier = work.step.run_id if work.step is not None else None
+    desk.publish(LoopStatusChanged(LoopStatus.SENDING_API_REQUEST, earlier))
 
 
 def _take(desk: Desk, step: Step, chunk: ModelChunk) -> None:

@@ -137,7 +137,7 @@ def _start_executing(state: Active, batch: Batch) -> Outcome:
     ]
     after, actions = _run_ready(state, batch)
     shown, rest = actions[:1], actions[1:]
-    return after, (*shown, *refusals, *rest)
+    return after, (*shown, *shown, DEVICE, *refusals, *rest)
 
 
 def _run_ready(state: Active, batch: Batch) -> Outcome:

@@ -57,9 +57,12 @@ def end_unwritten(state: Active | Cancelling, message: str) -> tuple[Action, ...
 def interrupt(state: Active) -> Outcome:
     """An abort in any phase but the last: the work unwinds, the person sees an idle conversation at once."""
     run_id = state.turn.run_id
+    idle = (loop(LoopStatus.WAITING_ON_INPUT), DEVICE)
+    # A question on screen is taken back by a status of its own.
+    taken_back = idle if isinstance(state.phase, Asking) else ()
     shown = (
-        loop(LoopStatus.WAITING_ON_INPUT),
-        DEVICE,
+        *taken_back,
+        *idle,
         Publish(StatusNote(INTERRUPTED_NOTE, "warning", run_id)),
     )
     cancelling, unwind = _unwind(state, StopReason.CANCELLED, None)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from lodger_daemon.identity import RunId
 from lodger_daemon.models.contract import FailureKind, FinishReason
 from lodger_daemon.turns.core.actions import (
     Action,
@@ -38,7 +39,7 @@ def prepared(state: Active, phase: Preparing, event: Prepared) -> Outcome:
     return enter(
         stepping,
         Stepping(event.run_id, phase.tries),
-        loop(LoopStatus.WAITING_FOR_API_RESPONSE),
+        loop(LoopStatus.WAITING_FOR_API_RESPONSE, run_shown(state)),
         RunStep(state.lease, event.run_id),
     )
 
@@ -46,12 +47,11 @@ def prepared(state: Active, phase: Preparing, event: Prepared) -> Outcome:
 def admitted(state: Active, phase: Stepping, event: StepAdmitted) -> Outcome:
     if event.run_id != phase.run_id:
         return state, ()
-    return enter(
-        state,
-        replace(phase, admitted=True),
-        loop(LoopStatus.PROCESSING_API_RESPONSE),
-        loop(LoopStatus.PROCESSING_API_RESPONSE, phase.run_id),
-    )
+    processing = loop(LoopStatus.PROCESSING_API_RESPONSE)
+    # Clients of the wire see an open stream first and its run with the first chunk; later steps refresh the device too.
+    opened = (processing,) if state.turn.steps == 0 else (processing, processing, DEVICE)
+    named = loop(LoopStatus.PROCESSING_API_RESPONSE, phase.run_id)
+    return enter(state, replace(phase, admitted=True), *opened, named)
 
 
 def completed(state: Active, phase: Stepping, event: StepCompleted) -> Outcome:
@@ -95,6 +95,11 @@ def failed(state: Active, phase: Stepping, event: StepFailed) -> Outcome:
     return closing, (*shown, *actions)
 
 
+def run_shown(state: Active) -> RunId | None:
+    """Until a step's run is known, later steps are shown under the run before."""
+    return state.turn.run_id if state.turn.steps > 0 else None
+
+
 def waited(state: Active, phase: RetryWait) -> Outcome:
     return _again(state, phase.tries, phase.remind_of_empty)
 
@@ -116,7 +121,7 @@ def next_step(state: Active) -> Outcome:
 def _again(state: Active, tries: Tries, remind_of_empty: bool) -> Outcome:
     # What the failed try had reserved is still held by this lease, so nothing more is reserved.
     prepare = PrepareStep(state.lease, state.turn, first=False, reserve=False, remind_of_empty=remind_of_empty)
-    return enter(state, Preparing(tries), loop(LoopStatus.SENDING_API_REQUEST), prepare)
+    return enter(state, Preparing(tries), loop(LoopStatus.SENDING_API_REQUEST, run_shown(state)), prepare)
 
 
 def _empty(state: Active, phase: Stepping, event: StepCompleted) -> Outcome:

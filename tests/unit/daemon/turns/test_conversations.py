@@ -120,11 +120,13 @@ async def test_a_tool_turn_runs_the_call_and_gives_its_result_back(house: House)
     await house.settled()
     assert house.toolbox.ran == ["ls"]
     assert results(house.models.requests[1]) == [("c1", "ran ls", False)]
-    assert names(house)[5:14] == [
+    assert names(house)[5:16] == [
         "ToolCallRequested",
         "UsageReported",
         "RunStopped",
         "LoopStatusChanged",
+        "LoopStatusChanged",
+        "DeviceStateChanged",
         "ToolStarted",
         "ToolEnded",
         "ToolReturned",
