@@ -13,7 +13,7 @@ from lodger_daemon.identity import AgentId, ClientMessageId, ConversationKey, Me
 from lodger_daemon.inbox.core.items import InboxItem, TurnSettings
 from lodger_daemon.inbox.core.rules import batch_content, batch_settings
 from lodger_daemon.store import inbox_rows
-from lodger_daemon.store.errors import StoreError
+from lodger_daemon.store.errors import StoreBusy, StoreError
 from lodger_daemon.turns.core.events import (
     ConversationEvent,
     LoopStatus,
@@ -115,6 +115,7 @@ class Desk:
         self.last_box: BoxKey | None = None
         """Where the latest turn ran calls; None when it ran none."""
         self.last_was_queued = False
+        self._waiting: tuple[InboxItem, ...] = ()
         self.last_sync: tuple[str, str | None] | None = None
         """Outcome and head of the sync that was reported last."""
         self.stopping = False
@@ -140,8 +141,13 @@ class Desk:
         self.publish(QueueChanged(queue, removed))
 
     def waiting(self) -> tuple[InboxItem, ...]:
+        """What is in the queue; while the database is busy, what was there last."""
         key = self.key
-        return self.services.database.read_now(lambda connection: inbox_rows.waiting(connection, key))
+        try:
+            self._waiting = self.services.database.read_now(lambda connection: inbox_rows.waiting(connection, key))
+        except StoreBusy:
+            pass
+        return self._waiting
 
     def standing(self, work: TurnWork | None = None) -> Standing:
         live, options = self.live, self.services.options

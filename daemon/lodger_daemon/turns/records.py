@@ -12,7 +12,8 @@ from typing import Final
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage
 from lodger_daemon.clock import WallTime
 from lodger_daemon.identity import CallKey, ClientMessageId, ConversationKey, MessageId, RunId, ToolCallId, TurnId
-from lodger_daemon.inbox.core.items import Disposition, InboxItem, NewItem
+from lodger_daemon.inbox.core.items import Disposition, InboxItem, NewItem, TurnSettings
+from lodger_daemon.inbox.core.rules import Moment, next_batch
 from lodger_daemon.questions.core.arguments import arguments_digest
 from lodger_daemon.store import (
     agent_rows,
@@ -105,14 +106,20 @@ def accept(
 def reserve(
     connection: sqlite3.Connection,
     key: ConversationKey,
-    batch: Sequence[InboxItem],
+    moment: Moment,
+    running: TurnSettings | None,
     turn_id: TurnId,
     begin: TurnBegin | None,
     now: WallTime,
-) -> None:
+) -> tuple[InboxItem, ...]:
+    """Choose and take what waits in one change, so that nothing can be removed in between."""
+    batch = next_batch(inbox_rows.waiting(connection, key), moment, running)
+    if not batch:
+        return ()
     if begin is not None:
         turn_rows.start(connection, key, turn_id, begin.cause, now)
     inbox_rows.reserve(connection, key, [item.item_number for item in batch], turn_id)
+    return batch
 
 
 def admit(connection: sqlite3.Connection, key: ConversationKey, admission: Admission, now: WallTime) -> None:

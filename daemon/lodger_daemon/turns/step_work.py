@@ -8,7 +8,7 @@ from typing import Final, assert_never
 from lodger_daemon.backends.core.step_assembly import AssembledCall
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage
 from lodger_daemon.identity import RunId
-from lodger_daemon.inbox.core.items import InboxItem
+from lodger_daemon.inbox.core.items import InboxItem, TurnSettings
 from lodger_daemon.inbox.core.rules import Moment, next_batch
 from lodger_daemon.models.contract import (
     FailureKind,
@@ -278,24 +278,31 @@ async def _reserve(desk: Desk, work: TurnWork, first: bool) -> bool:
     if first and work.reserved:
         return True
     moment = Moment.TURN_START if first else Moment.TOOL_BOUNDARY
-    waiting = desk.waiting()
-    batch = next_batch(waiting, moment, None if first else work.settings) if waiting else ()
-    if not batch:
-        if not first:
-            _publish_sending(desk, work)
-        return not first
+    running = None if first else work.settings
+    batch: tuple[InboxItem, ...] = ()
+    if next_batch(desk.waiting(), moment, running):
+        batch = await finish_regardless(_take_batch(desk, work, moment, running))
+        desk.work_of(work.lease)
+    if batch:
+        _publish_taken(desk, work, batch, first)
+    elif not first:
+        _publish_sending(desk, work)
+    return bool(batch) or not first
+
+
+async def _take_batch(
+    desk: Desk, work: TurnWork, moment: Moment, running: TurnSettings | None
+) -> tuple[InboxItem, ...]:
+    first = running is None
     begin = records.TurnBegin(work.turn_id, work.place.as_cause("queue")) if first else None
     key, now = desk.key, desk.services.clock.wall()
-
-    async def commit() -> None:
-        await desk.durably(lambda connection: records.reserve(connection, key, batch, work.turn_id, begin, now))
+    batch = await desk.durably(
+        lambda connection: records.reserve(connection, key, moment, running, work.turn_id, begin, now)
+    )
+    if batch:
         work.reserved = True
         desk.take_input(work, batch, first)
-
-    await finish_regardless(commit())
-    desk.work_of(work.lease)
-    _publish_taken(desk, work, batch, first)
-    return True
+    return batch
 
 
 def _publish_taken(desk: Desk, work: TurnWork, batch: tuple[InboxItem, ...], first: bool) -> None:

@@ -2,13 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lodger_daemon.identity import QuestionId
+from lodger_daemon.identity import QuestionId, QueueItemId
 from lodger_daemon.memory.contract import ImportReport
 from lodger_daemon.models.contract import (
     AssistantMessage,
@@ -812,3 +814,28 @@ async def test_a_command_waits_its_turn(house: House) -> None:
     report = await house.conversations.compact(key)
     assert report["compacted"] is False
     assert house.seen(seen.LoopStatusChanged)[-1].status is LoopStatus.WAITING_ON_INPUT
+
+
+async def test_a_message_removed_as_its_turn_begins_leaves_no_trace_of_a_turn(house: House) -> None:
+    key = await house.start()
+    gate = Gate()
+    house.models.play([TextChunk("x"), gate, *says("y")])
+    await house.say("one", "m1")
+    await house.until(gate.reached.is_set)
+    await house.say("two", "m2")
+    write = house.database.write
+    removed: list[bool] = []
+
+    async def write_after_removal(fn: Callable[[sqlite3.Connection], Any]) -> Any:
+        if house.seen(seen.TurnFinished) and not removed:
+            removed.append(True)
+            removed[0] = await house.conversations.remove_queued(key, QueueItemId("q-2"))
+        return await write(fn)
+
+    house.database.write = write_after_removal  # type: ignore[method-assign]
+    gate.opened.set()
+    await house.settled()
+    assert removed == [True]
+    assert len(house.models.requests) == 1
+    assert finished(house) == [(StopReason.END_TURN, None)]
+    assert house.seen(seen.LoopFailed) == []
