@@ -24,6 +24,7 @@ from lodger_daemon.turns.core.events import (
     LoopStatusChanged,
     PermissionSuggestion,
     QuestionAsked,
+    QuestionSettled,
     StatusNote,
     ToolEnded,
     ToolOutput,
@@ -75,6 +76,9 @@ async def ask_person(desk: Desk, action: do.AskPerson) -> None:
     pending = {asked.question_id: asked for asked in book.pending(desk.key)}
     asked = pending.get(action.question_id)
     if asked is None or asked.run_id != action.batch.run_id:
+        if pending:
+            # Left over from an earlier daemon for a call that needed no answer any more.
+            await withdraw_questions(desk)
         request = tool_request(desk, work, action.batch.run_id, call, call.arguments)
         previews = () if is_external(desk, call.tool_name) else await desk.services.toolbox.preview(request)
         question = _question(action, previews)
@@ -85,6 +89,11 @@ async def ask_person(desk: Desk, action: do.AskPerson) -> None:
     desk.publish(asked)
     desk.publish(LoopStatusChanged(LoopStatus.WAITING_ON_APPROVAL, action.batch.run_id))
     desk.publish(DeviceStateChanged())
+
+
+async def withdraw_questions(desk: Desk) -> None:
+    for settled in await finish_regardless(desk.services.questions.withdraw(desk.key)):
+        desk.publish(QuestionSettled(settled.question.asked.question_id, "withdrawn"))
 
 
 async def save_rules(desk: Desk, action: do.SaveRules) -> None:

@@ -9,11 +9,11 @@ from lodger_daemon.identity import RunId
 from lodger_daemon.store.journal_rows import OutcomeStatus
 from lodger_daemon.store.run_rows import RunStatus
 from lodger_daemon.turns import records
-from lodger_daemon.turns.call_work import end_on_paper
+from lodger_daemon.turns.call_work import end_on_paper, withdraw_questions
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
 from lodger_daemon.turns.core.calls import Batch, Call, Running
-from lodger_daemon.turns.core.events import QuestionSettled, ToolEnded, ToolReturned
+from lodger_daemon.turns.core.events import ToolEnded, ToolReturned
 from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_daemon.turns.core.words import EFFECT_UNKNOWN, INTERRUPTED
 from lodger_daemon.turns.desk import Desk, Step, TurnWork
@@ -38,7 +38,8 @@ async def close(desk: Desk, action: do.CloseTurn) -> None:
     work = desk.work_of(action.lease)
     step = work.step if action.with_run is not None else None
     status = RunStatus.COMPLETED if action.stop_reason in GOOD_ENDS else RunStatus.FAILED
-    await _write_last_page(desk, work, step, status, (), action.stop_reason, action.error)
+    end = records.TurnEnd(work.turn_id, action.stop_reason, action.turn.run_id, action.error)
+    await _write_last_page(desk, work, step, status, (), end)
     if step is not None:
         publish_step_end(desk, step, action.stop_reason)
     _leave(desk, work)
@@ -60,7 +61,8 @@ async def unwind(desk: Desk, action: do.Unwind) -> None:
         _end_of(desk, work, batch, call, action.stop_reason, now) for call in open_calls if batch is not None
     )
     status = RunStatus.CANCELLED if action.stop_reason is StopReason.CANCELLED else RunStatus.FAILED
-    await _write_last_page(desk, work, step, status, results, action.stop_reason, action.error)
+    end = records.TurnEnd(work.turn_id, action.stop_reason, action.turn.run_id, action.error)
+    await _write_last_page(desk, work, step, status, results, end)
     if batch is not None:
         _publish_ends(desk, batch, open_calls, results)
     _leave(desk, work)
@@ -82,12 +84,11 @@ async def _write_last_page(
     step: Step | None,
     status: RunStatus,
     results: tuple[CallResult, ...],
-    stop_reason: StopReason,
-    error: str | None,
+    turn_end: records.TurnEnd,
 ) -> None:
     """An input that was taken but never admitted joins the transcript here: neither lost nor run again."""
     key, now = desk.key, desk.services.clock.wall()
-    page = _last_page(desk, work, step, status, results, stop_reason, error)
+    page = _last_page(desk, work, step, status, results, turn_end)
 
     def write(connection: sqlite3.Connection) -> None:
         if page.admission is not None:
@@ -116,8 +117,7 @@ def _last_page(
     step: Step | None,
     status: RunStatus,
     results: tuple[CallResult, ...],
-    stop_reason: StopReason,
-    error: str | None,
+    turn_end: records.TurnEnd,
 ) -> LastPage:
     admission: records.Admission | None = None
     step_end: records.StepEnd | None = None
@@ -126,8 +126,7 @@ def _last_page(
         if step is None or not step.admitted:
             admission = admission_of(work, step, run_id)
         message = assistant_message(desk, step, with_calls=False) if step is not None else None
-        step_end = records.StepEnd(run_id, status, stop_reason, message, error)
-    turn_end = records.TurnEnd(work.turn_id, stop_reason, run_id, error)
+        step_end = records.StepEnd(run_id, status, turn_end.stop_reason, message, turn_end.error)
     return LastPage(admission, step_end, results, turn_end)
 
 
@@ -142,8 +141,7 @@ async def _withdraw_questions(desk: Desk, action: do.Unwind) -> None:
     desk.question = None
     if action.batch is None:
         return
-    for settled in await desk.services.questions.withdraw(desk.key):
-        desk.publish(QuestionSettled(settled.question.asked.question_id, "withdrawn"))
+    await withdraw_questions(desk)
 
 
 def _open_calls(work: TurnWork, batch: Batch | None) -> tuple[Call, ...]:

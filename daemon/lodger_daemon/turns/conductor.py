@@ -12,7 +12,6 @@ from lodger_daemon.identity import (
     AgentId,
     ConversationId,
     ConversationKey,
-    MessageId,
     QuestionId,
     QueueItemId,
     RunId,
@@ -54,7 +53,7 @@ from lodger_daemon.turns.core.events import (
 from lodger_daemon.turns.core.states import Active
 from lodger_daemon.turns.registry import Registry
 from lodger_daemon.turns.services import TurnServices
-from lodger_daemon.turns.stored_messages import stored_messages
+from lodger_daemon.turns.stored_messages import stored_messages, whole_id
 from lodger_tools.json_value import JsonObject
 from lodger_tools.permissions.core.modes import Mode, within_ceiling
 
@@ -343,8 +342,8 @@ class Conversations:
                 key,
                 min(limit, PAGE_LIMIT),
                 descending,
-                MessageId(before) if before is not None else None,
-                MessageId(after) if after is not None else None,
+                whole_id(before) if before is not None else None,
+                whole_id(after) if after is not None else None,
             )
         )
         shown = (stored_messages(records.from_row(row)) for row in rows)

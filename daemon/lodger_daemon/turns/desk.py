@@ -37,14 +37,6 @@ STORE_RETRY_S: Final = 1.0
 """How often a write that must not be lost is tried again while the disk is full; the store's own figure."""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingInput:
-    """Reserved, not yet admitted."""
-
-    message: TranscriptMessage
-    client_message_ids: tuple[ClientMessageId, ...]
-
-
 @dataclass(slots=True)
 class Step:
     """One run in the making. Ids are chosen before the first chunk, so that every fragment carries them."""
@@ -74,7 +66,10 @@ class TurnWork:
     """Its own input was reserved in the commit that accepted it."""
     queued: bool = False
     """Its own input had waited in the queue."""
-    pending: PendingInput | None = None
+    pending: TranscriptMessage | None = None
+    """Reserved, not yet admitted."""
+    client_message_ids: tuple[ClientMessageId, ...] = ()
+    """Of everything that joined this turn so far: they are what its runs are told apart by."""
     step: Step | None = None
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     started_calls: set[ToolCallId] = field(default_factory=set)
@@ -189,9 +184,9 @@ class Desk:
         joined: Json = messages[0].content if len(messages) == 1 else batch_content(batch)
         stored_ids: list[Json] = list(ids)
         content: JsonObject = {"content": joined, "client_message_ids": stored_ids}
-        message = TranscriptMessage(
+        work.pending = TranscriptMessage(
             self.new_message_id(), MessageKind.USER, content, self.services.clock.wall(), otid=messages[0].otid
         )
-        work.pending = PendingInput(message, ids)
+        work.client_message_ids += ids
         if first:
             work.settings = batch_settings(batch)

@@ -60,6 +60,7 @@ def resume(desk: Desk, left: LeftOver, work: TurnWork) -> tuple[told.TurnRecover
     """What the machine is told of this turn, and the calls whose outcome must be collected."""
     work.reserved = True
     work.settings = batch_settings(left.items)
+    work.client_message_ids = tuple(m.client_message_id for item in left.items for m in item.messages)
     work.place = place_from_cause(left.turn.cause, desk.key.agent_id) or work.place
     batch = _last_batch(desk, work)
     turn = Turn(

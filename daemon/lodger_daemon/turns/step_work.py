@@ -44,6 +44,7 @@ from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_daemon.turns.core.words import REMIND_OF_EMPTY
 from lodger_daemon.turns.desk import Desk, Step, TurnWork
 from lodger_daemon.turns.services import FRESHEN_LIMIT_S, finish_regardless
+from lodger_daemon.turns.stored_messages import CALLS_PART, REASONING_PART, part_id
 from lodger_tools.json_value import JsonObject
 from lodger_tools.toolbox_contract import Scheduling
 
@@ -76,20 +77,20 @@ async def prepare(desk: Desk, action: do.PrepareStep) -> None:
 
 async def build(desk: Desk, work: TurnWork, reminder: str | None) -> None:
     """Build the request, after a compaction if it would not fit; then it is measured again."""
-    waiting = work.pending.message if work.pending is not None else None
     transcript = desk.live.transcript
-    built = await desk.backend.build(desk.standing(work), transcript, waiting, reminder)
+    built = await desk.backend.build(desk.standing(work), transcript, work.pending, reminder)
     for _ in range(COMPACTIONS_PER_STEP):
         if not await desk.backend.too_long(built, transcript) or not await compact(desk, work):
             break
-        built = await desk.backend.build(desk.standing(work), transcript, waiting, reminder)
+        built = await desk.backend.build(desk.standing(work), transcript, work.pending, reminder)
     rng = desk.services.rng
+    message_id = desk.new_message_id()
     work.step = Step(
         run_id=desk.new_run_id(),
         built=built,
-        message_id=desk.new_message_id(),
-        calls_message_id=desk.new_message_id(),
-        reasoning_message_id=desk.new_message_id(),
+        message_id=message_id,
+        calls_message_id=part_id(message_id, CALLS_PART),
+        reasoning_message_id=part_id(message_id, REASONING_PART),
         otid=rng.uuid(),
         reasoning_otid=rng.uuid(),
     )
@@ -173,15 +174,13 @@ async def admit(desk: Desk, work: TurnWork, step: Step) -> None:
 
 
 def admission_of(work: TurnWork, step: Step | None, run_id: RunId) -> records.Admission:
-    pending, built = work.pending, step.built if step is not None else None
-    user_message = pending.message if pending is not None else None
-    if built is not None and built.user_message is not None:
-        user_message = built.user_message
+    built = step.built if step is not None else None
+    with_reminders = built.user_message if built is not None else None
     return records.Admission(
         turn_id=work.turn_id,
         run_id=run_id,
-        user_message=user_message if pending is not None else None,
-        client_message_ids=pending.client_message_ids if pending is not None else (),
+        user_message=(with_reminders or work.pending) if work.pending is not None else None,
+        client_message_ids=work.client_message_ids,
         system_prompt=built.new_system_prompt if built is not None else None,
         toolset=built.toolset if built is not None else None,
         memory_shown=built.memory_shown if built is not None else False,
@@ -307,9 +306,8 @@ async def _take_batch(
 
 def _publish_taken(desk: Desk, work: TurnWork, batch: tuple[InboxItem, ...], first: bool) -> None:
     """PROTOCOL.md 6.3, 6.4: the echo, a snapshot at a turn's start, the status, then what was removed."""
-    pending = work.pending
-    assert pending is not None
-    message = pending.message
+    message = work.pending
+    assert message is not None
     desk.publish(InputEchoed(message.message_id, batch[0].client_message_id, message.content.get("content")))
     if first:
         work.queued = True

@@ -1,9 +1,24 @@
 """The transcript as stored messages of the wire (PROTOCOL.md 4.8): one transcript message may become several."""
 
 from datetime import UTC, datetime
+from typing import Final
 
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage, calls_of, text_of
+from lodger_daemon.identity import MessageId
 from lodger_tools.json_value import Json, JsonObject
+
+CALLS_PART: Final = "-c"
+REASONING_PART: Final = "-r"
+
+
+def part_id(message_id: MessageId, part: str) -> MessageId:
+    """The id clients see for a part of an assistant message that the wire shows as a message of its own."""
+    return MessageId(f"{message_id}{part}")
+
+
+def whole_id(shown_id: str) -> MessageId:
+    """The id in the transcript of whatever clients see under this id."""
+    return MessageId(shown_id.removesuffix(CALLS_PART).removesuffix(REASONING_PART))
 
 
 def stored_messages(message: TranscriptMessage) -> tuple[JsonObject, ...]:
@@ -22,7 +37,10 @@ def stored_messages(message: TranscriptMessage) -> tuple[JsonObject, ...]:
 def _assistant(message: TranscriptMessage) -> tuple[JsonObject, ...]:
     shown: list[JsonObject] = []
     if reasoning := text_of(message.content, "reasoning"):
-        shown.append(_base(message, "reasoning_message") | {"id": f"{message.message_id}-r", "reasoning": reasoning})
+        shown.append(
+            _base(message, "reasoning_message")
+            | {"id": part_id(message.message_id, REASONING_PART), "reasoning": reasoning}
+        )
     if text := text_of(message.content, "text"):
         content: Json = [{"type": "text", "text": text}]
         shown.append(_base(message, "assistant_message") | {"content": content})

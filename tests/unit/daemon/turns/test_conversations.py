@@ -107,11 +107,12 @@ async def test_a_text_turn_shows_its_events_in_the_order_of_the_wire(house: Hous
 
 async def test_a_client_is_told_which_message_caused_which_run(house: House) -> None:
     await house.start()
+    house.models.play(calls("ls"), says("done"))
     await house.say("hi", "m1")
     await house.settled()
     last = house.seen(seen.LoopStatusChanged)[-1]
     assert isinstance(last, seen.LoopStatusChanged)
-    assert list((last.client_message_ids or {}).values()) == [("m1",)]
+    assert list((last.client_message_ids or {}).values()) == [("m1",), ("m1",)]
 
 
 async def test_a_tool_turn_runs_the_call_and_gives_its_result_back(house: House) -> None:
@@ -689,6 +690,11 @@ async def test_the_transcript_reads_as_stored_messages(house: House) -> None:
         "assistant_message",
     ]
     assert messages[0]["content"] == "look"
+    requested = house.seen(seen.ToolCallRequested)[0]
+    assert isinstance(requested, seen.ToolCallRequested)
+    assert messages[1]["id"] == requested.message_id
+    rest = await house.conversations.list_messages(key, descending=False, after=str(messages[1]["id"]))
+    assert rest == messages[2:]
     newest_first = await house.conversations.list_messages(key)
     assert list(newest_first) == list(reversed(messages))
 

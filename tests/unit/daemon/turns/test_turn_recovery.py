@@ -14,6 +14,7 @@ from lodger_daemon.store.errors import StoreClosed, StoreFull
 from lodger_daemon.turns.contract import Accepted, Allow, Deny, Refused
 from lodger_daemon.turns.core import events as seen
 from lodger_daemon.turns.core.stop_reasons import StopReason
+from lodger_tools.permissions.core.verdicts import Allowed
 from lodger_tools.toolbox_contract import ToolOutcome
 from support.turn_parts import Gate, House, calls, message, says
 
@@ -358,4 +359,26 @@ async def test_a_full_disk_is_waited_out_and_said(tmp_path: Path) -> None:
     await house.settled()
     await assert_in_order(house, ["m1"])
     assert house.toolbox.ran == ["slow"]
+    await house.close()
+
+
+async def test_a_question_that_needs_no_answer_any_more_makes_way_for_the_next(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    key = await house.start()
+    house.models.play(calls("ask one"), calls("ask two"), says("done"))
+    await house.say("go", "m1")
+    await house.until_seen(seen.QuestionAsked)
+    await house.crash()
+    asks, house.judge.judge = house.judge.judge, lambda call, mode: Allowed("a rule was added meanwhile")
+    gate = house.toolbox.gates["ask one"] = Gate()
+    await house.restart()
+    await house.until(gate.reached.is_set)
+    house.judge.judge = asks
+    gate.opened.set()
+    [asked] = await house.until_seen(seen.QuestionAsked)
+    assert isinstance(asked, seen.QuestionAsked)
+    assert asked.input == {"command": "ask two"}
+    await house.conversations.answer(key, QuestionId("perm-c1"), Allow())
+    await house.settled()
+    assert house.toolbox.ran == ["ask one", "ask two"]
     await house.close()
