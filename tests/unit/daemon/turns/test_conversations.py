@@ -767,10 +767,11 @@ async def test_two_conversations_of_one_agent_run_side_by_side(house: House) -> 
     assert len(house.models.requests) == 2
 
 
-async def test_a_model_that_falls_silent_is_given_up_and_tried_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", [[], [TextChunk("half")]], ids=["at once", "in mid-answer"])
+async def test_a_model_that_falls_silent_is_given_up_and_tried_again(tmp_path: Path, before: list[Any]) -> None:
     house = House(tmp_path, TurnOptions(workspace=str(tmp_path), silence_limit_s=0.02))
     await house.start()
-    house.models.play([TextChunk("half"), Gate()], says("whole"))
+    house.models.play([*before, Gate()], says("whole"))
     await house.say("go", "m1")
     [retry] = await house.until_seen(seen.RetryAnnounced)
     assert isinstance(retry, seen.RetryAnnounced)
@@ -842,6 +843,10 @@ async def test_a_message_removed_as_its_turn_begins_leaves_no_trace_of_a_turn(ho
     gate.opened.set()
     await house.settled()
     assert removed == [True]
+    open_turns = await house.database.read(
+        lambda connection: connection.execute("SELECT turn_id FROM turns WHERE status = 'active'").fetchall()
+    )
+    assert open_turns == []
     assert len(house.models.requests) == 1
     assert finished(house) == [(StopReason.END_TURN, None)]
     assert house.seen(seen.LoopFailed) == []
