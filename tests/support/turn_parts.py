@@ -6,7 +6,7 @@ They keep the other rooms' contracts; the store and everything in `turns/` and `
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lodger_daemon.clock import MonoTime, WallTime
@@ -35,7 +35,7 @@ from lodger_daemon.randomness import SeededRng
 from lodger_daemon.store.database import Database
 from lodger_daemon.turns.conductor import Conversations
 from lodger_daemon.turns.contract import InputMessage, NewAgent, StartRuntime, Submission
-from lodger_daemon.turns.core.events import ConversationEvent, NumberedEvent
+from lodger_daemon.turns.core.events import ConversationEvent, LoopStatusChanged, NumberedEvent
 from lodger_daemon.turns.services import TurnOptions, TurnServices
 from lodger_tools.box.contract import BoxKey
 from lodger_tools.json_value import JsonObject
@@ -301,6 +301,14 @@ def message(text: str, client_message_id: str, **options: object) -> Submission:
     """One message of a person."""
     one = InputMessage(ClientMessageId(client_message_id), text, client_message_id)
     return Submission((one,), **options)  # type: ignore[arg-type]
+
+
+def as_kept(event: ConversationEvent) -> ConversationEvent:
+    """The event as it can be read again later."""
+    if isinstance(event, LoopStatusChanged) and event.client_message_ids:
+        own = {run: ids for run, ids in event.client_message_ids.items() if run == event.run_id}
+        return replace(event, client_message_ids=own or None)
+    return event
 
 
 class House:

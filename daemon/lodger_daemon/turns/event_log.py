@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from lodger_daemon.clock import Clock
@@ -13,12 +14,24 @@ from lodger_daemon.store.errors import StoreError
 from lodger_daemon.store.json_column import object_from_column, to_column
 from lodger_daemon.turns import event_codec, records
 from lodger_daemon.turns.contract import EventSink
-from lodger_daemon.turns.core.events import ConversationEvent, NumberedEvent, ToolOutput, TurnFinished
+from lodger_daemon.turns.core.events import (
+    ConversationEvent,
+    LoopStatusChanged,
+    NumberedEvent,
+    ToolOutput,
+    TurnFinished,
+)
 
 NUMBER_BLOCK: Final = 20_000
 """Numbers reserved at once; a restart skips what is left of a block. Several seconds of the fastest stream."""
 
 LOW_WATER: Final = 10_000
+EVENTS_KEPT: Final = 100_000
+"""By number; some days of hard work. Who was away longer reads the transcript."""
+
+FORGET_STEP: Final = 5_000
+"""So that forgetting is rare."""
+
 FLUSH_DELAY_S: Final = 0.05
 FLUSH_AT: Final = 512
 """Events held back at most before they are handed to the store."""
@@ -38,6 +51,7 @@ class EventLog:
         self._clock = clock
         self._number = number
         self._reserved = reserved
+        self._forgotten = 0
         self._sinks: tuple[EventSink, ...] = ()
         self._held: list[NumberedEvent] = []
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -54,7 +68,7 @@ class EventLog:
             sink(numbered)
         # A snapshot of running output is replaced by the next and by the result, so it is not worth keeping.
         if not isinstance(event, ToolOutput):
-            self._hold(numbered)
+            self._hold(_for_store(numbered))
         if self._reserved - self._number < LOW_WATER and self._reserving is None:
             self._reserving = asyncio.get_running_loop().create_task(self._reserve())
 
@@ -82,6 +96,13 @@ class EventLog:
         held = self._take_held()
         if held:
             self._database.write_soon(lambda connection: _insert(connection, self._key, held))
+
+    def forget_old(self) -> None:
+        """Drop stored events that no client will resume from any more."""
+        oldest_kept = self._number - EVENTS_KEPT
+        if oldest_kept - self._forgotten >= FORGET_STEP:
+            self._forgotten = oldest_kept
+            self._database.write_soon(lambda connection: event_rows.prune(connection, self._key, oldest_kept))
 
     async def store_held(self) -> None:
         """Return once everything published so far is stored."""
@@ -122,6 +143,15 @@ class EventLog:
 def reserve_first_block(connection: sqlite3.Connection, key: ConversationKey) -> int:
     """For opening a conversation: the last number of a fresh block, whose first is that less the block, plus one."""
     return event_rows.reserve_numbers(connection, key, NUMBER_BLOCK)
+
+
+def _for_store(numbered: NumberedEvent) -> NumberedEvent:
+    """A status is shown with the messages behind the last 32 runs; kept are those of its own run."""
+    event = numbered.event
+    if not isinstance(event, LoopStatusChanged) or not event.client_message_ids:
+        return numbered
+    own = {run: ids for run, ids in event.client_message_ids.items() if run == event.run_id}
+    return replace(numbered, event=replace(event, client_message_ids=own or None))
 
 
 def _insert(connection: sqlite3.Connection, key: ConversationKey, held: list[NumberedEvent]) -> None:

@@ -291,7 +291,8 @@ ConversationEvent: TypeAlias = (
 class NumberedEvent:
     """An event with its number: +1 for each event of that conversation, for ever, also across restarts.
 
-    Numbers may skip forward after a crash; they never repeat.
+    Numbers may skip forward after a crash; they never repeat. Read again later, snapshots of running output are left
+    out, and a loop status names the messages behind its own run only.
     """
 
     conversation: ConversationKey

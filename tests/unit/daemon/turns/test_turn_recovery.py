@@ -16,7 +16,7 @@ from lodger_daemon.turns.core import events as seen
 from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_tools.permissions.core.verdicts import Allowed
 from lodger_tools.toolbox_contract import ToolOutcome
-from support.turn_parts import Gate, House, calls, message, says
+from support.turn_parts import Gate, House, as_kept, calls, message, says
 
 MOST_COMMITS = 14
 
@@ -286,7 +286,7 @@ async def test_event_numbers_never_repeat_across_a_crash(tmp_path: Path) -> None
     assert sorted(set(house.numbers)) == house.numbers
     assert house.numbers[len(before)] > before[-1]
     stored = await house.conversations.events_after(key, before[-1])
-    assert [e.event for e in stored][-len(house.events) :] == house.events
+    assert [e.event for e in stored][-len(house.events) :] == [as_kept(event) for event in house.events]
     await house.close()
 
 
