@@ -70,6 +70,8 @@ class ModelRequest:
     max_output_tokens: int | None = None
     cache_key: str = ""
     """Names the conversation, for providers that route by it."""
+    reasoning_effort: Literal["low", "medium", "high"] | None = None
+    """None = as the provider does by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ class TextChunk:
 class ReasoningChunk:
     text: str
     signature: str | None = None
+    """Opaque, and whole each time it comes: the latest one of a step belongs into `AssistantMessage`. The chunk that
+    brings it may have no text."""
 
 
 @dataclass(frozen=True, slots=True)

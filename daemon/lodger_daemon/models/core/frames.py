@@ -1,0 +1,230 @@
+"""The lines between the daemon and a model worker.
+
+To the worker: one JSON object a line; an order of kind `step` is followed by one more line, the request's body, which
+a lean worker passes on unread. From the worker: one JSON array a line, `[request number, kind, …]`.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Final, TypeAlias, assert_never
+
+from lodger_daemon.models.contract import (
+    FailureKind,
+    FinishReason,
+    ModelChunk,
+    ModelFailure,
+    ReasoningChunk,
+    StepEnded,
+    TextChunk,
+    ToolCallChunk,
+    Usage,
+)
+from lodger_daemon.models.core.json_fields import as_count, as_object, as_text
+from lodger_daemon.models.core.providers import Dialect, Provider
+from lodger_tools.json_value import Json, JsonObject
+
+LINE_LIMIT_BYTES: Final = 64 * 1024 * 1024
+"""Either way. Providers refuse requests beyond 32 MB."""
+
+READY_LINE: Final = b'[0,"ready"]\n'
+
+
+@dataclass(frozen=True, slots=True)
+class StepOrder:
+    number: int
+    provider: Provider
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListOrder:
+    """Ask the provider which models it serves."""
+
+    number: int
+    provider: Provider
+
+
+@dataclass(frozen=True, slots=True)
+class CancelOrder:
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetOrder:
+    """The provider's key was changed: read it again, and close its connections."""
+
+    provider_name: str
+
+
+Order: TypeAlias = StepOrder | ListOrder | CancelOrder | ForgetOrder
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """What a provider says of one model; zero where it says nothing."""
+
+    name: str
+    context_window: int = 0
+    max_output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsListed:
+    models: tuple[ListedModel, ...]
+
+
+Report: TypeAlias = ModelChunk | ModelFailure | ModelsListed
+
+
+def order_line(order: Order) -> bytes:
+    match order:
+        case StepOrder(number, provider, model):
+            fields: JsonObject = {"step": number, "provider": _provider_fields(provider), "model": model}
+        case ListOrder(number, provider):
+            fields = {"list": number, "provider": _provider_fields(provider)}
+        case CancelOrder(number):
+            fields = {"cancel": number}
+        case ForgetOrder(name):
+            fields = {"forget": name}
+        case _:
+            assert_never(order)
+    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+
+
+def read_order(line: bytes) -> Order:
+    """Raises: ValueError. The daemon is the only writer, so that means a fault of ours."""
+    fields = json.loads(line)
+    if "cancel" in fields:
+        return CancelOrder(fields["cancel"])
+    if "forget" in fields:
+        return ForgetOrder(fields["forget"])
+    provider = _read_provider(fields["provider"])
+    if "step" in fields:
+        return StepOrder(fields["step"], provider, fields["model"])
+    return ListOrder(fields["list"], provider)
+
+
+def _provider_fields(provider: Provider) -> JsonObject:
+    return asdict(provider)
+
+
+def _read_provider(fields: dict[str, object]) -> Provider:
+    known = dict(fields)
+    known["dialect"] = Dialect(str(fields["dialect"]))
+    for name in ("models", "key_variables"):
+        value = fields[name]
+        known[name] = tuple(value) if isinstance(value, list) else ()
+    return Provider(**known)  # type: ignore[arg-type]  # written by _provider_fields of the same version
+
+
+def report_fields(number: int, report: Report) -> list[Json]:
+    match report:
+        case TextChunk(text):
+            return [number, "t", text]
+        case ReasoningChunk(text, signature):
+            return [number, "r", text, signature]
+        case ToolCallChunk(index, call_id, name, fragment):
+            return [number, "c", index, call_id, name, fragment]
+        case StepEnded(finish, usage):
+            counts: list[Json] = [usage.prompt, usage.completion, usage.cached, usage.cache_written, usage.reasoning]
+            return [number, "e", finish.value, counts]
+        case ModelFailure():
+            kind, words, status = report.kind.value, report.message, report.status
+            return [number, "f", kind, words, status, report.retry_after_s, report.output_seen]
+        case ModelsListed(models):
+            return [number, "m", [[m.name, m.context_window, m.max_output_tokens] for m in models]]
+        case _:
+            assert_never(report)
+
+
+def merge(earlier: list[Json], later: list[Json]) -> bool:
+    """Append a fragment to the one before it where that changes nothing for the reader; False when it would."""
+    if earlier[0] != later[0] or earlier[1] != later[1]:
+        return False
+    match later[1]:
+        case "t":
+            earlier[2] = as_text(earlier[2]) + as_text(later[2])
+            return True
+        case "r" if later[3] is None and earlier[3] is None:
+            earlier[2] = as_text(earlier[2]) + as_text(later[2])
+            return True
+        case "c" if later[2] == earlier[2] and later[3] is None and later[4] is None:
+            earlier[5] = as_text(earlier[5]) + as_text(later[5])
+            return True
+    return False
+
+
+def read_report(fields: list[Json]) -> tuple[int, Report]:
+    """Raises: ValueError, IndexError, TypeError for a line no worker of this version writes."""
+    number = fields[0]
+    if not isinstance(number, int):
+        raise TypeError("request number")
+    match fields[1]:
+        case "t":
+            return number, TextChunk(as_text(fields[2]))
+        case "r":
+            return number, ReasoningChunk(as_text(fields[2]), _text_or_none(fields[3]))
+        case "c":
+            name = _text_or_none(fields[4])
+            return number, ToolCallChunk(as_count(fields[2]), _text_or_none(fields[3]), name, as_text(fields[5]))
+        case "e":
+            counts = fields[3] if isinstance(fields[3], list) else []
+            return number, StepEnded(FinishReason(as_text(fields[2])), Usage(*map(as_count, counts)))
+        case "f":
+            return number, _read_failure(fields)
+        case "m":
+            rows = fields[2] if isinstance(fields[2], list) else []
+            lists = [row for row in rows if isinstance(row, list)]
+            models = (ListedModel(as_text(row[0]), as_count(row[1]), as_count(row[2])) for row in lists)
+            return number, ModelsListed(tuple(models))
+    raise ValueError(f"a report of kind {fields[1]!r}")
+
+
+def _read_failure(fields: list[Json]) -> ModelFailure:
+    status, wait = fields[4], fields[5]
+    return ModelFailure(
+        FailureKind(as_text(fields[2])),
+        as_text(fields[3]),
+        status=status if isinstance(status, int) else None,
+        retry_after_s=float(wait) if isinstance(wait, int | float) else None,
+        output_seen=bool(fields[6]),
+    )
+
+
+def _text_or_none(value: Json) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def listed_models(answer: JsonObject) -> tuple[ListedModel, ...]:
+    """From what `GET /models` of either dialect answers."""
+    rows = answer.get("data")
+    if not isinstance(rows, list):
+        rows = answer.get("models")
+    return tuple(
+        ListedModel(name, _window_in(row), _output_in(row))
+        for row in map(as_object, rows if isinstance(rows, list) else [])
+        if (name := as_text(row.get("id")) or as_text(row.get("name")))
+    )
+
+
+def _window_in(row: JsonObject) -> int:
+    meta, top = as_object(row.get("meta")), as_object(row.get("top_provider"))
+    for holder, name in (
+        (row, "loaded_context_length"),
+        (meta, "n_ctx"),
+        (row, "context_length"),
+        (row, "context_window"),
+        (row, "max_model_len"),
+        (row, "max_context_length"),
+        (row, "max_input_tokens"),
+        (top, "context_length"),
+        (meta, "n_ctx_train"),
+    ):
+        if size := as_count(holder.get(name)):
+            return size
+    return 0
+
+
+def _output_in(row: JsonObject) -> int:
+    top = as_object(row.get("top_provider"))
+    return as_count(top.get("max_completion_tokens")) or as_count(row.get("max_tokens"))
