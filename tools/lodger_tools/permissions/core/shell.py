@@ -52,7 +52,10 @@ def _parser() -> "Parser":
 
 def parse_script(text: str) -> ParsedScript:
     """Take a `bash -c` text apart. Never raises; what is not understood is uncertain."""
-    source = text.encode("utf-8", "surrogatepass")
+    try:
+        source = text.encode()
+    except UnicodeEncodeError:
+        return ParsedScript((), certain=False)
     if len(source) > COMMAND_LIMIT_BYTES or "\0" in text:
         return ParsedScript((), certain=False)
     root = _parser().parse(source).root_node
