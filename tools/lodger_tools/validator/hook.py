@@ -1,0 +1,52 @@
+"""The commit hook inside a box: the validator on what is about to be committed. Advice only: the daemon checks again.
+
+Run as a program with `-I -S -B` from any folder it is bound to, with the checkout as working folder.
+"""
+
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+
+def _make_importable() -> None:
+    """Give this folder its package name, although nothing else of the package is there."""
+    for name, search in (("lodger_tools", []), ("lodger_tools.validator", [str(Path(__file__).parent)])):
+        if name not in sys.modules:
+            module = types.ModuleType(name)
+            module.__path__ = search
+            sys.modules[name] = module
+
+
+def _git(*argv: str) -> bytes:
+    return subprocess.run(["git", *argv], stdout=subprocess.PIPE, check=True, timeout=30).stdout
+
+
+def read_object(oid: str) -> tuple[str, bytes]:
+    try:
+        kind = _git("cat-file", "-t", oid).decode().strip()
+        return kind, _git("cat-file", kind, oid)
+    except subprocess.CalledProcessError:
+        raise KeyError(oid) from None
+
+
+def read_size(oid: str) -> int:
+    try:
+        return int(_git("cat-file", "-s", oid))
+    except subprocess.CalledProcessError:
+        raise KeyError(oid) from None
+
+
+def main() -> int:
+    """0 when the index may become a commit, 1 with the reasons on stderr when not."""
+    from lodger_tools.validator.tree import TreeValidator
+
+    report = TreeValidator(read_object, read_size).validate(_git("write-tree").decode().strip())
+    for finding in report.findings:
+        sys.stderr.write(f"memory: {finding}\n")
+    return 1 if report.findings else 0
+
+
+if __name__ == "__main__":
+    _make_importable()
+    sys.exit(main())
