@@ -64,3 +64,15 @@ def wrap(client: str, body: bytes, event: RelayEvent = RelayEvent.FRAME, role: s
     """One message of the envelope."""
     header = RelayHeader(client=client, event=event, role=role)
     return header.model_dump_json().encode() + b"\n" + body
+
+
+def unwrap_text(message: str) -> tuple[RelayHeader, str]:
+    """As `unwrap`, for a message that is already text: the hub passes bodies on without encoding them again."""
+    end = message.find("\n", 0, HEADER_LIMIT_BYTES + 1)
+    if end < 0:
+        raise MalformedRelayMessage("no header line")
+    try:
+        header = RelayHeader.model_validate_json(message[:end])
+    except ValidationError as error:
+        raise MalformedRelayMessage(f"bad header: {error.error_count()} faults") from error
+    return header, message[end + 1 :]

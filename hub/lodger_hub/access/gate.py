@@ -1,0 +1,160 @@
+"""The door in front of every route: Host and Origin, size before authentication, credentials, lock-out, headers."""
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lodger_hub.access.core.credentials import Absent, AuthClass, Presented, Unusable, find_credential
+from lodger_hub.access.core.hosts import is_own_host, is_own_origin
+from lodger_hub.access.core.lockout import Lockout
+from lodger_hub.access.tokens import Principal, TokenBook
+from lodger_hub.errors import RequestRefused
+from lodger_hub.store.contract import AuditEntry, HubStore, TokenRole
+
+logger = logging.getLogger(__name__)
+
+PRE_AUTH_BODY_BYTES: Final = 64 * 1024
+PRINCIPAL: Final = "lodger.principal"
+"""Where a route finds who calls it, in its scope."""
+
+SECURITY_HEADERS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+)
+
+
+def refusal(error: RequestRefused) -> Response:
+    """JSON, because the peer's programs show the body of a failure to the person as it stands."""
+    body = json.dumps({"message": error.message, "errorCode": error.code})
+    return Response(body, error.status, error.headers, "application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Decides who passes. One per hub."""
+
+    tokens: TokenBook
+    lockout: Lockout
+    store: HubStore
+    public_names: frozenset[str]
+    secure: bool
+    mono: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+
+    def guard(self, route: ASGIApp, needed: AuthClass) -> ASGIApp:
+        """`route` for callers of class `needed` only; the caller stands in the scope as `PRINCIPAL`."""
+
+        async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+            try:
+                if needed is not AuthClass.PUBLIC:
+                    scope[PRINCIPAL] = await self._admit(HTTPConnection(scope), needed)
+            except RequestRefused as error:
+                await refuse(scope, receive, send, error)
+                return
+            await route(scope, receive, send)
+
+        return guarded
+
+    def front(self, app: ASGIApp) -> ASGIApp:
+        """The checks and headers that hold for every path, known or not."""
+
+        async def fronted(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "lifespan":
+                await app(scope, receive, send)
+                return
+
+            async def send_with_headers(message: Message) -> None:
+                if message["type"] in ("http.response.start", "websocket.http.response.start"):
+                    message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
+                await send(message)
+
+            try:
+                self._check_origin(HTTPConnection(scope))
+            except RequestRefused as error:
+                await refuse(scope, receive, send_with_headers, error)
+                return
+            await app(scope, receive, send_with_headers)
+
+        return fronted
+
+    def _check_origin(self, request: HTTPConnection) -> None:
+        host = request.headers.get("host")
+        if not is_own_host(host, self.public_names):
+            raise RequestRefused(403, "foreign_host", "this hub is not reached under that host name")
+        if not is_own_origin(request.headers.get("origin"), host, secure=self.secure):
+            raise RequestRefused(403, "foreign_origin", "pages of other sites may not use this hub")
+
+    async def _admit(self, request: HTTPConnection, needed: AuthClass) -> Principal:
+        if request.scope["type"] == "http":
+            _check_declared_size(request)
+        source = request.client.host if request.client else "unknown"
+        now = self.mono()
+        basic = needed is AuthClass.GIT
+        credential = find_credential(request.headers, request.query_params, basic_allowed=basic)
+        challenge = {"WWW-Authenticate": 'Basic realm="lodger"' if basic else "Bearer"}
+        match credential:
+            case Absent():
+                raise RequestRefused(401, "unauthenticated", "a token is needed here", challenge)
+            case Unusable():
+                found = None
+            case Presented(digest):
+                self._check_lock(source, digest, now)
+                found = self.tokens.find(digest)
+            case _:
+                assert_never(credential)
+        if found is None:
+            self._check_lock(source, None, now)
+            if self.lockout.wrong(source, now):
+                await self.store.record(AuditEntry(int(self.wall() * 1000), "locked_out", source))
+                logger.warning("many wrong tokens from %s: not listening to it for a while", source)
+            raise RequestRefused(401, "unauthenticated", "the token is not valid here", challenge)
+        self.lockout.right(source, found.digest, now)
+        if not _may(found.role, needed):
+            raise RequestRefused(403, "wrong_role", f"a {found.role.value} token cannot do this")
+        return found
+
+    def _check_lock(self, source: str, digest: bytes | None, now: float) -> None:
+        wait_s = self.lockout.wait_s(source, digest, now)
+        if wait_s > 0:
+            raise RequestRefused(
+                429, "locked_out", "too many wrong tokens; wait a little", {"Retry-After": str(int(wait_s) + 1)}
+            )
+
+
+def _may(role: TokenRole, needed: AuthClass) -> bool:
+    match needed:
+        case AuthClass.PUBLIC | AuthClass.EITHER:
+            return True
+        case AuthClass.MACHINE | AuthClass.GIT:
+            return role is TokenRole.MACHINE
+        case AuthClass.CLIENT:
+            return role is TokenRole.CLIENT
+        case _:
+            assert_never(needed)
+
+
+def _check_declared_size(request: HTTPConnection) -> None:
+    """A body is read only after authentication; a caller who announces a large one without any is told at once."""
+    length = request.headers.get("content-length", "0")
+    known = "authorization" in request.headers
+    if not known and (not length.isdecimal() or int(length) > PRE_AUTH_BODY_BYTES):
+        raise RequestRefused(413, "too_large", "the request is too large")
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send, error: RequestRefused) -> None:
+    """Answer in the way of this scope: a WebSocket is refused before it is opened."""
+    response = refusal(error)
+    if scope["type"] == "http":
+        # What the caller still wants to send is not read, so the connection cannot serve another request.
+        response.headers["connection"] = "close"
+    await response(scope, receive, send)

@@ -1,0 +1,129 @@
+"""The routes about machines: registration, the list, and the two kinds of socket."""
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.websockets import WebSocket
+
+from lodger_hub.access.gate import refusal
+from lodger_hub.api.bodies import answer, environment_answer, parse_registration, read_body
+from lodger_hub.errors import RequestRefused
+from lodger_hub.relay.core.bare import Interest
+from lodger_hub.relay.links import UNKNOWN_LEASE
+from lodger_hub.relay.switchboard import MachineLink, Switchboard
+from lodger_hub.store.contract import Environment, HubStore, Registration
+
+PAGE_LIMIT: Final = 200
+PAGE_DEFAULT: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Environments:
+    """The handlers. The gate has admitted the caller before any of them runs."""
+
+    store: HubStore
+    switchboard: Switchboard
+    secure: bool
+    wall: Callable[[], float] = time.time
+
+    async def register(self, request: Request) -> Response:
+        body = parse_registration(await read_body(request))
+        earlier = await self.store.by_device(body.device_id)
+        # No `conn-` in front: with it the peer's daemon expects ownership routes (CONTROL-PLANE-REST.md section 2).
+        connection_id = f"env-{uuid.uuid4().hex}"
+        environment = await self.store.register(
+            Registration(body.device_id, body.connection_name, body.listener_instance_id, body.metadata, connection_id),
+            int(self.wall() * 1000),
+        )
+        if earlier is not None:
+            self.switchboard.replace(earlier.connection_id)
+        scheme = "wss" if self.secure else "ws"
+        offer: dict[str, object] = {
+            "connectionId": environment.connection_id,
+            "wsUrl": f"{scheme}://{request.headers['host']}/v1/environments/ws?connectionId={connection_id}",
+        }
+        if body.metadata.get("relay_envelope") is True:
+            offer["relayEnvelope"] = True
+        return answer(offer)
+
+    async def list(self, request: Request) -> Response:
+        limit = _limit(request)
+        only_online = request.query_params.get("onlineOnly") == "true"
+        after = request.query_params.get("after")
+        shown: list[dict[str, object]] = []
+        more = True
+        while more and len(shown) <= limit:
+            page = await self.store.environments(PAGE_LIMIT, after)
+            more = len(page) == PAGE_LIMIT
+            for environment in page:
+                after = environment.id
+                if not only_online or self._link(environment) is not None:
+                    shown.append(self._show(environment))
+        return answer({"connections": shown[:limit], "hasNextPage": len(shown) > limit})
+
+    async def one(self, request: Request) -> Response:
+        environment = await self.store.by_device(request.path_params["device_id"])
+        if environment is None:
+            raise RequestRefused(404, "unknown_machine", "no machine has registered under that device id")
+        return answer(self._show(environment))
+
+    async def machine_socket(self, socket: WebSocket) -> None:
+        """A lease that is not known ends with 1008, which sends the daemon to register again."""
+        query = socket.query_params
+        environment = await self.store.by_connection(query.get("connectionId", ""))
+        await socket.accept()
+        if environment is None or query.get("deviceId") != environment.device_id:
+            await socket.close(UNKNOWN_LEASE.code, UNKNOWN_LEASE.reason)
+            return
+        await self.switchboard.serve_machine(socket, environment)
+
+    async def client_socket(self, socket: WebSocket) -> None:
+        """Named by connection id, or by device id, which a client need not look up again after a reconnect."""
+        try:
+            machine = await self._connected(socket.path_params["connection_id"])
+        except RequestRefused as error:
+            await socket.send_denial_response(refusal(error))
+            return
+        await socket.accept()
+        await self.switchboard.serve_client(socket, machine, _interest(socket))
+
+    async def _connected(self, name: str) -> MachineLink:
+        link = self.switchboard.machine(name)
+        if link is None:
+            environment = await self.store.by_connection(name) or await self.store.by_device(name)
+            if environment is None:
+                raise RequestRefused(404, "unknown_machine", "no machine has that connection id")
+            link = self._link(environment)
+        if link is None or link.is_cut:
+            raise RequestRefused(503, "machine_offline", "the machine is not connected", {"Retry-After": "2"})
+        if len(link.clients) >= link.limits.clients_per_machine:
+            raise RequestRefused(429, "too_many_clients", "too many clients of this machine", {"Retry-After": "10"})
+        return link
+
+    def _link(self, environment: Environment) -> MachineLink | None:
+        return self.switchboard.machine(environment.connection_id)
+
+    def _show(self, environment: Environment) -> dict[str, object]:
+        link = self._link(environment)
+        heartbeat = environment.last_heartbeat_at_ms if link is None else link.last_heartbeat_at_ms
+        return environment_answer(environment, connected=link is not None, last_heartbeat_at_ms=heartbeat)
+
+
+def _interest(request: HTTPConnection) -> Interest:
+    agent_id = request.query_params.get("agentId")
+    conversation_id = request.query_params.get("conversationId")
+    if not agent_id:
+        return Interest()
+    return Interest({(agent_id, conversation_id or "default")})
+
+
+def _limit(request: Request) -> int:
+    asked = request.query_params.get("limit", str(PAGE_DEFAULT))
+    if not asked.isdecimal() or not 1 <= int(asked) <= PAGE_LIMIT:
+        raise RequestRefused(400, "invalid_limit", f"limit is a number from 1 to {PAGE_LIMIT}")
+    return int(asked)

@@ -1,0 +1,135 @@
+"""The hub's routes, each with the class of caller it is for, behind one gate."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route, Router, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from lodger_hub.access.core.credentials import AuthClass
+from lodger_hub.access.gate import Gate, refuse
+from lodger_hub.api.bodies import answer
+from lodger_hub.api.environments import Environments
+from lodger_hub.errors import RequestRefused, StoreFailed
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Request], Awaitable[Response]]
+SocketHandler = Callable[[WebSocket], Awaitable[None]]
+
+
+class MemoryHost(Protocol):
+    """The git host: an ASGI application that also knows its agents."""
+
+    async def list_agents(self) -> Sequence[str]:
+        """In the order in which they came."""
+        ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedRoute:
+    """One line of the route table. There is no way to add a route that has no class."""
+
+    path: str
+    needed: AuthClass
+    methods: frozenset[str]
+    """Empty for a socket or a mount."""
+    route: BaseRoute
+
+
+def routes(environments: Environments, memory: MemoryHost | None, gate: Gate) -> tuple[GuardedRoute, ...]:
+    """Every route of the hub. Environment routes go without a final slash, agent routes with one; both are taken
+    (CONTROL-PLANE-REST.md section 1)."""
+
+    async def health(_: Request) -> Response:
+        return answer({"ok": True})
+
+    async def list_agents(_: Request) -> Response:
+        agents = [] if memory is None else await memory.list_agents()
+        return answer([{"id": agent_id, "name": agent_id} for agent_id in agents])
+
+    http: tuple[tuple[str, str, AuthClass, Handler], ...] = (
+        ("GET", "/healthz", AuthClass.PUBLIC, health),
+        ("POST", "/v1/environments/register", AuthClass.MACHINE, environments.register),
+        ("GET", "/v1/environments", AuthClass.EITHER, environments.list),
+        ("GET", "/v1/environments/{device_id}", AuthClass.EITHER, environments.one),
+        ("GET", "/v1/agents", AuthClass.EITHER, list_agents),
+    )
+    sockets: tuple[tuple[str, AuthClass, SocketHandler], ...] = (
+        ("/v1/environments/ws", AuthClass.MACHINE, environments.machine_socket),
+        ("/v1/environments/{connection_id}/status/ws", AuthClass.CLIENT, environments.client_socket),
+    )
+    table = [
+        GuardedRoute(path, needed, frozenset({method}), _http_route(path, gate.guard(_http(method, handler), needed)))
+        for method, bare, needed, handler in http
+        for path in (bare, f"{bare}/")
+    ]
+    table += [
+        GuardedRoute(path, needed, frozenset(), _socket_route(path, gate.guard(_socket(handler), needed)))
+        for path, needed, handler in sockets
+    ]
+    if memory is not None:
+        guarded = gate.guard(memory, AuthClass.GIT)
+        table.append(GuardedRoute("/v1/git", AuthClass.GIT, frozenset(), Mount("/v1/git", guarded)))
+    return tuple(table)
+
+
+def hub_app(table: Sequence[GuardedRoute], gate: Gate) -> ASGIApp:
+    """The whole application."""
+    router = Router([line.route for line in table], redirect_slashes=False, default=_not_found)
+    return gate.front(router)
+
+
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    await refuse(scope, receive, send, RequestRefused(404, "not_found", "there is nothing at this address"))
+
+
+class _AsgiEndpoint:
+    """Keeps the framework from taking an ASGI function for a request handler."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+def _http_route(path: str, app: ASGIApp) -> Route:
+    # The method is checked behind the gate, so that a stranger learns nothing from the difference.
+    return Route(path, _AsgiEndpoint(app), methods=None)
+
+
+def _socket_route(path: str, app: ASGIApp) -> WebSocketRoute:
+    return WebSocketRoute(path, _AsgiEndpoint(app))
+
+
+def _http(method: str, handler: Handler) -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if scope["method"] not in (method, "HEAD" if method == "GET" else method):
+                raise RequestRefused(405, "wrong_method", f"only {method} works here", {"Allow": method})
+            response = await handler(Request(scope, receive, send))
+        except RequestRefused as error:
+            await refuse(scope, receive, send, error)
+        except StoreFailed as error:
+            logger.error("%s", error)
+            failure = RequestRefused(503, "store_failed", "the hub cannot use its store; its log says why")
+            await refuse(scope, receive, send, failure)
+        else:
+            await response(scope, receive, send)
+
+    return app
+
+
+def _socket(handler: SocketHandler) -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await handler(WebSocket(scope, receive, send))
+
+    return app
