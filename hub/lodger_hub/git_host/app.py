@@ -1,0 +1,238 @@
+"""The memory git host: a plain ASGI application over `git http-backend` (MEMORY-NOTES.md section 6)."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from lodger_hub.git_host.backend import (
+    BackendFailed,
+    BackendRequest,
+    CgiHead,
+    read_head,
+    read_pieces,
+    running_backend,
+)
+from lodger_hub.git_host.repositories import MAX_PUSH_BYTES, Repositories
+
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
+_ROUTE: Final = re.compile(
+    r"(?:/v1/git)?/(agent-[A-Za-z0-9-]{1,120})/state\.git/(info/refs|git-upload-pack|git-receive-pack)"
+)
+_SERVICES: Final = {"service=git-upload-pack": False, "service=git-receive-pack": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """The caller may do this. `user` goes into git's environment, never into a log."""
+
+    user: str = "letta"
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """401 without a good token; 403 when it may read but not write; 404 for another's agent."""
+
+    status: int
+
+
+Authorize: TypeAlias = Callable[[Mapping[str, str], str, bool], Awaitable[Allowed | Denied]]
+"""Lower-case headers, agent id, whether it wants to write."""
+
+OnHeadMoved: TypeAlias = Callable[[str, str], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class HostLimits:
+    request_bytes: int = MAX_PUSH_BYTES + 4 * 1024 * 1024
+    """Above git's own limit, so that git refuses with words of its own instead of a cut connection."""
+    stall_s: float = 30.0
+    """How long a client may send or take nothing."""
+    request_s: float = 300.0
+    """A whole request, both ways."""
+    slots: int = 16
+    """Git processes at once; each takes some 10 MB."""
+    slot_wait_s: float = 20.0
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+class GitHost:
+    """Serves `/v1/git/AGENT/state.git`, with or without that prefix, so that it may be mounted either way.
+
+    A repository is made on the first authorised request for a well-formed agent id. After a push that moved `main`
+    the callback is awaited with agent id and new head.
+    """
+
+    def __init__(
+        self, root: Path, authorize: Authorize, on_head_moved: OnHeadMoved, limits: HostLimits | None = None
+    ) -> None:
+        self._repositories = Repositories(root)
+        self._authorize = authorize
+        self._on_head_moved = on_head_moved
+        self._limits = limits or HostLimits()
+        self._slots = asyncio.Semaphore(self._limits.slots)
+
+    def head(self, agent_id: str) -> str | None:
+        """The commit an agent's `main` points at. Reads one small file."""
+        return self._repositories.head(agent_id)
+
+    def list_agents(self) -> tuple[str, ...]:
+        """Agents whose memory is here, oldest first."""
+        return self._repositories.list_agents()
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        answer = _Answer(send, self._limits.stall_s)
+        try:
+            async with asyncio.timeout(self._limits.request_s):
+                await self._serve(scope, receive, answer)
+        except _Refused as refusal:
+            await answer.refuse(refusal.status, refusal.text)
+        except TimeoutError:
+            await answer.refuse(408, "the request took too long")
+        except (BackendFailed, OSError):
+            await answer.refuse(500, "git did not answer")
+
+    async def _serve(self, scope: Message, receive: Receive, answer: "_Answer") -> None:
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        agent_id, service_path, writes = _route(scope)
+        verdict = await self._authorize(headers, agent_id, writes)
+        if isinstance(verdict, Denied):
+            raise _Refused(verdict.status, "not allowed")
+        if int(headers.get("content-length") or 0) > self._limits.request_bytes:
+            raise _Refused(413, f"at most {self._limits.request_bytes} bytes in one push")
+        request = BackendRequest(
+            self._repositories.root,
+            agent_id,
+            service_path,
+            scope["method"],
+            scope["query_string"].decode("latin-1"),
+            headers,
+            verdict.user,
+        )
+        await asyncio.to_thread(self._repositories.ensure, agent_id)
+        before = self.head(agent_id)
+        await self._take_slot()
+        try:
+            await self._bridge(request, receive, answer)
+        finally:
+            self._slots.release()
+        after = self.head(agent_id)
+        if writes and after is not None and after != before:
+            await self._on_head_moved(agent_id, after)
+
+    async def _take_slot(self) -> None:
+        try:
+            async with asyncio.timeout(self._limits.slot_wait_s):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise _Refused(503, "too many requests at once; try again") from None
+
+    async def _bridge(self, request: BackendRequest, receive: Receive, answer: "_Answer") -> None:
+        async with running_backend(request) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            feeding = asyncio.create_task(self._feed(receive, process.stdin))
+            heading = asyncio.create_task(read_head(process.stdout))
+            try:
+                # Git may answer before it has read all (a refusal); what follows waits for the end of the body.
+                head, _ = await asyncio.gather(heading, feeding)
+                await answer.begin(head)
+                async for piece in read_pieces(process.stdout):
+                    await answer.piece(piece)
+                await answer.end()
+            finally:
+                feeding.cancel()
+                heading.cancel()
+                await asyncio.gather(feeding, heading, return_exceptions=True)
+
+    async def _feed(self, receive: Receive, into: asyncio.StreamWriter) -> None:
+        fed_bytes = 0
+        gone = False
+        while True:
+            async with asyncio.timeout(self._limits.stall_s):
+                message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _Refused(400, "the client went away")
+            body: bytes = message.get("body", b"")
+            fed_bytes += len(body)
+            if fed_bytes > self._limits.request_bytes:
+                raise _Refused(413, f"at most {self._limits.request_bytes} bytes in one push")
+            if not gone:
+                try:
+                    into.write(body)
+                    async with asyncio.timeout(self._limits.stall_s):
+                        await into.drain()
+                except (BrokenPipeError, ConnectionResetError):
+                    # Git has heard enough; the rest of the body is read and dropped so that the answer can be sent.
+                    gone = True
+            if not message.get("more_body", False):
+                into.close()
+                return
+
+
+class _Answer:
+    """The response of one request; sends at most one head."""
+
+    def __init__(self, send: Send, stall_s: float) -> None:
+        self._send = send
+        self._stall_s = stall_s
+        self._begun = False
+
+    async def begin(self, head: CgiHead) -> None:
+        self._begun = True
+        await self._out({"type": "http.response.start", "status": head.status, "headers": head.headers})
+        await self.piece(head.rest)
+
+    async def piece(self, data: bytes) -> None:
+        await self._out({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self) -> None:
+        await self._out({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def refuse(self, status: int, text: str) -> None:
+        """Say no, if nothing has been said yet; a begun answer is left cut short, which clients notice."""
+        if self._begun:
+            return
+        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+        if status == 401:
+            headers.append((b"www-authenticate", b'Basic realm="lodger memory"'))
+        await self.begin(CgiHead(status, headers, text.encode() + b"\n"))
+        await self.end()
+
+    async def _out(self, message: Message) -> None:
+        async with asyncio.timeout(self._stall_s):
+            await self._send(message)
+
+
+def _route(scope: Message) -> tuple[str, str, bool]:
+    """Agent id, service path and whether it writes. Everything but the three routes of smart HTTP is 404."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    if root and path.startswith(root + "/"):
+        path = path[len(root) :]
+    found = _ROUTE.fullmatch(path)
+    if found is None or b"%" in scope.get("raw_path", b""):
+        raise _Refused(404, "nothing here")
+    agent_id, service_path = found.groups()
+    method = scope["method"]
+    if service_path == "info/refs":
+        writes = _SERVICES.get(scope["query_string"].decode("latin-1"))
+        if method != "GET" or writes is None:
+            raise _Refused(403, "only git's smart protocol is spoken here")
+        return agent_id, service_path, writes
+    if method != "POST":
+        raise _Refused(405, "only POST")
+    return agent_id, service_path, service_path == "git-receive-pack"
