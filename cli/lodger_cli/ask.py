@@ -1,0 +1,91 @@
+"""`lodger ask`: one message, one answer, an exit code that tells."""
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from lodger_cli.places import local_daemon
+from lodger_cli.processes import StartError
+from lodger_cli.questions import ask_person, nobody_here
+from lodger_cli.runtime import RuntimeWish, open_runtime, wait_for_memory
+from lodger_cli.terminal import Exit, fail, note, say, say_json
+from lodger_cli.turn import TurnDriver, TurnResult
+from lodger_cli.wire import Frame, WireClient, WireError
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What the person wants."""
+
+    text: str
+    agent: str
+    model: str
+    cwd: str
+    conversation: str
+    mode: str
+    wait: bool
+    as_json: bool
+
+
+def ask(asking: Asking) -> None:
+    """Run one turn and end the process with its exit code."""
+    text = sys.stdin.read() if asking.text == "-" else asking.text
+    if not text.strip():
+        fail("there is nothing to ask: give some text, or - and text on standard input", Exit.USAGE)
+    try:
+        result = asyncio.run(_ask(asking, text))
+    except (WireError, StartError) as error:
+        fail(str(error), Exit.UNREACHABLE, as_json=asking.as_json)
+    except KeyboardInterrupt:
+        raise SystemExit(int(Exit.INTERRUPTED)) from None
+    raise SystemExit(int(Exit.OK if result.ok else Exit.FAILED))
+
+
+async def _ask(asking: Asking, text: str) -> TurnResult:
+    async with local_daemon(start=True) as client:
+        wish = RuntimeWish(
+            asking.agent,
+            asking.model,
+            str(Path(asking.cwd).absolute()) if asking.cwd else "",
+            asking.conversation,
+            asking.mode,
+        )
+        runtime = await open_runtime(client, wish)
+        return await _one_turn(client, runtime, asking, text)
+
+
+async def _one_turn(client: WireClient, runtime: Frame, asking: Asking, text: str) -> TurnResult:
+    def show(frame: Frame) -> None:
+        if asking.as_json:
+            say_json(frame)
+
+    can_answer = sys.stdin.isatty() and not asking.as_json
+    driver = TurnDriver(client, runtime, ask_person if can_answer else nobody_here, show)
+    try:
+        result = await driver.run(text, can_answer=can_answer)
+    except asyncio.CancelledError:
+        await client.request({"type": "abort_message", "runtime": runtime}, limit_s=2)
+        raise
+    if asking.wait:
+        await wait_for_memory(client, runtime["agent_id"])
+    if asking.as_json:
+        say_json(
+            {
+                "type": "result",
+                "status": "completed" if result.ok else "failed",
+                "stop_reason": result.stop_reason,
+                "result": result.text,
+                "error": result.error,
+                "run_ids": result.run_ids,
+                **runtime,
+            }
+        )
+        return result
+    if result.text:
+        say(result.text)
+    if not result.ok:
+        note(f"lodger: the turn ended with {result.stop_reason}{': ' + result.error if result.error else ''}")
+    if result.denied:
+        note(f"lodger: {result.denied} call(s) needed an answer and were denied")
+    return result

@@ -1,0 +1,71 @@
+"""`lodger connect` and `lodger models`: model providers of this machine."""
+
+import asyncio
+import getpass
+import sys
+from pathlib import Path
+
+from lodger_cli.places import local_daemon
+from lodger_cli.processes import StartError
+from lodger_cli.terminal import Exit, fail, say, say_json
+from lodger_cli.wire import Frame, WireError
+
+
+def connect(provider: str, *, base_url: str, api_key_file: str, remove: bool, as_json: bool) -> None:
+    """Store a provider's address and key through the daemon, over its own socket."""
+    if remove:
+        frame: Frame = {"type": "disconnect_provider", "target": "local", "provider_id": provider}
+    else:
+        fields = {"base_url": base_url, "api_key": _read_key(provider, api_key_file)}
+        frame = {
+            "type": "connect_provider",
+            "target": "local",
+            "provider_id": provider,
+            "fields": {name: value for name, value in fields.items() if value},
+        }
+    try:
+        answer = asyncio.run(_request(frame))
+    except (WireError, StartError) as error:
+        fail(str(error), Exit.UNREACHABLE, as_json=as_json)
+    if not answer.get("success"):
+        fail(answer.get("error") or "it was not accepted", as_json=as_json)
+    if as_json:
+        say_json({"provider": provider, "connected": not remove})
+    else:
+        say(f"{provider} is {'forgotten' if remove else 'connected'}.")
+
+
+def _read_key(provider: str, api_key_file: str) -> str:
+    """Never from an argument: other users of the machine can read those."""
+    if api_key_file == "-":
+        return sys.stdin.readline().strip()
+    if api_key_file:
+        try:
+            return Path(api_key_file).read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            fail(f"the key's file cannot be read: {error}", Exit.USAGE)
+    if sys.stdin.isatty():
+        return getpass.getpass(f"API key of {provider} (empty for none): ").strip()
+    return ""
+
+
+def models(*, as_json: bool) -> None:
+    try:
+        answer = asyncio.run(_request({"type": "list_models", "force": True}))
+    except (WireError, StartError) as error:
+        fail(str(error), Exit.UNREACHABLE, as_json=as_json)
+    if not answer.get("success"):
+        fail(answer.get("error") or "the models could not be listed", as_json=as_json)
+    entries = answer.get("entries") or []
+    if as_json:
+        say_json(entries)
+        return
+    for entry in entries:
+        mark = "*" if entry.get("isDefault") else " "
+        say(f"{mark} {entry['handle']:40} {entry.get('description') or entry.get('label', '')}")
+    say("* is what a new agent gets.")
+
+
+async def _request(frame: Frame) -> Frame:
+    async with local_daemon(start=True) as client:
+        return await client.request(frame)

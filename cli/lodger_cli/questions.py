@@ -1,0 +1,54 @@
+"""Answering the daemon's questions in the terminal."""
+
+import asyncio
+import json
+import sys
+
+from lodger_cli.terminal import note
+from lodger_cli.wire import Frame
+
+
+async def nobody_here(question: Frame) -> Frame:
+    """A call from a program cannot answer: deny at once, in words the model can use."""
+    return {"decision": {"behavior": "deny", "message": "nobody is here to answer: lodger ask runs without a terminal"}}
+
+
+async def ask_person(question: Frame) -> Frame:
+    """Show what is asked exactly as it will run, and read y, n or a."""
+    request = question["request"]
+    note("")
+    note(f"The agent asks to use {request['tool_name']}:")
+    for line in describe(request).splitlines():
+        note(f"    {line}")
+    suggestions = request.get("permission_suggestions") or []
+    for suggestion in suggestions:
+        note(f"    [a] {suggestion['text']}")
+    answer = await _read_key("Allow it? [y]es, [n]o" + (", [a]lways: " if suggestions else ": "))
+    if answer == "a" and suggestions:
+        chosen = [suggestion["id"] for suggestion in suggestions]
+        return {"decision": {"behavior": "allow", "selected_permission_suggestion_ids": chosen}}
+    if answer == "y":
+        return {"decision": {"behavior": "allow"}}
+    return {"decision": {"behavior": "deny", "message": "the person said no"}}
+
+
+def describe(request: Frame) -> str:
+    """The exact command, or the arguments and the diff."""
+    arguments = request.get("input") or {}
+    if request["tool_name"] == "Bash":
+        outside = f"\n(in {arguments['folder']})" if arguments.get("folder") else ""
+        return f"{arguments.get('command', '')}{outside}"
+    lines = [json.dumps(arguments, ensure_ascii=False, indent=2)]
+    for diff in request.get("diffs") or []:
+        lines.append(f"--- {diff.get('fileName', '')}")
+        for hunk in diff.get("hunks") or []:
+            signs = {"add": "+", "remove": "-", "context": " "}
+            lines += [f"{signs.get(line['type'], ' ')}{line['content']}" for line in hunk["lines"]]
+    return "\n".join(lines)
+
+
+async def _read_key(prompt: str) -> str:
+    sys.stderr.write(prompt)
+    sys.stderr.flush()
+    line = await asyncio.to_thread(sys.stdin.readline)
+    return line.strip().lower()[:1]

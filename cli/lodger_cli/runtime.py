@@ -1,0 +1,77 @@
+"""Which agent and conversation a command talks to."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from lodger_cli.terminal import note
+from lodger_cli.wire import Frame, WireClient, WireError
+
+OPEN_LIMIT_S: Final = 120.0
+"""An agent's first clone on a machine may take a while; the daemon limits it itself."""
+MEMORY_WAIT_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeWish:
+    """Empty strings mean: whatever is usual."""
+
+    agent: str = ""
+    model: str = ""
+    cwd: str = ""
+    conversation: str = "default"
+    mode: str = ""
+
+
+async def open_runtime(client: WireClient, wish: RuntimeWish) -> Frame:
+    """Open or create what was wished for; returns the runtime pair. Raises: WireError."""
+    frame: Frame = {
+        "type": "runtime_start",
+        "client_info": {"name": "lodger-cli"},
+        "recover_approvals": True,
+        "wait_for_replay": False,
+    }
+    agent = wish.agent or await first_agent(client)
+    if agent:
+        frame["agent_id"] = agent
+    else:
+        frame["create_agent"] = {"body": {"name": "Lodger", **({"model": wish.model} if wish.model else {})}}
+    if wish.conversation == "new":
+        frame["create_conversation"] = {"body": {}}
+    else:
+        frame["conversation_id"] = wish.conversation
+    if wish.cwd:
+        frame["cwd"] = wish.cwd
+    if wish.mode:
+        frame["mode"] = wish.mode
+    started = await client.request(frame, limit_s=OPEN_LIMIT_S)
+    if not started.get("success"):
+        raise WireError(started.get("error") or "the conversation could not be opened")
+    runtime: Frame = started["runtime"]
+    if agent and wish.model:
+        await _use_model(client, runtime, wish.model)
+    return runtime
+
+
+async def first_agent(client: WireClient) -> str:
+    """The agent that is meant when nobody names one: the first; empty when there is none yet."""
+    listed = await client.request({"type": "agent_list"}, limit_s=OPEN_LIMIT_S)
+    agents = listed.get("agents") or []
+    return str(agents[0]["id"]) if agents else ""
+
+
+async def _use_model(client: WireClient, runtime: Frame, handle: str) -> None:
+    changed = await client.request(
+        {"type": "update_model", "runtime": runtime, "payload": {"model_id": handle, "model_handle": handle}}
+    )
+    if not changed.get("success"):
+        raise WireError(changed.get("error") or f"the model {handle} cannot be used")
+
+
+async def wait_for_memory(client: WireClient, agent_id: str) -> None:
+    """Wait until what the agent remembered has left this machine, or says why it has not."""
+    settled = await client.request(
+        {"type": "lodger_memory_settled", "agent_id": agent_id, "limit_s": MEMORY_WAIT_S}, limit_s=MEMORY_WAIT_S + 5
+    )
+    sync = settled.get("sync") or {}
+    if sync.get("outcome") in {"push_failed", "conflict", "invalid"}:
+        note(f"lodger: memory is kept here but was not synced ({sync['outcome']}): {sync.get('detail', '')}")

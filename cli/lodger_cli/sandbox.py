@@ -1,0 +1,31 @@
+"""`lodger sandbox run`: the box of an agent, around a command of yours."""
+
+import os
+from pathlib import Path
+
+from lodger_cli.places import paths
+from lodger_cli.terminal import Exit, fail, say
+from lodger_daemon.service.box_requests import BoxRequests
+from lodger_daemon.service.settings import SettingsError, load_settings
+from lodger_sandbox.contract import SandboxUnavailable
+from lodger_sandbox.core.explain import explain as explain_policy
+from lodger_sandbox.core.policy import make_policy
+from lodger_sandbox.foreground import run_in_box
+
+
+def run(argv: list[str], *, explain: bool) -> None:
+    """Ends the process with the command's exit code; 126 when no box can be had."""
+    command = argv[1:] if argv[:1] == ["--"] else argv
+    if not command and not explain:
+        fail("name the command: lodger sandbox run -- CMD", Exit.USAGE)
+    where = paths()
+    try:
+        settings = load_settings(where.settings_file)
+        request = BoxRequests(where, settings, os.environ).for_person(str(Path.cwd()))
+        if explain:
+            say(explain_policy(make_policy(request)))
+            return
+        code = run_in_box(request, command)
+    except (SandboxUnavailable, SettingsError) as error:
+        fail(str(error), Exit.FAILED)
+    raise SystemExit(code)

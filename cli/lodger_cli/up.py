@@ -1,0 +1,218 @@
+"""`lodger up`: hub and daemon on this machine as two processes, kept running, with progress shown."""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from lodger_cli.places import HUB_RECORD, HubPlace, known_hub, paths
+from lodger_cli.processes import Child, StartError
+from lodger_cli.runtime import first_agent
+from lodger_cli.terminal import Exit, fail, note, say, say_json
+from lodger_cli.wire import WireClient, WireError
+from lodger_daemon.paths import Paths
+
+LINK_LIMIT_S: Final = 30.0
+RESTART_AFTER_S: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
+"""Waits before a process that ended by itself is started again; the last one repeats."""
+STEADY_AFTER_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a person or a program needs to go on."""
+
+    hub: HubPlace
+    facts: dict[str, Any]
+    agent: str
+
+
+def up(*, port: int, as_json: bool) -> None:
+    """Run until interrupted. A second `lodger up` finds the first, says the same and ends."""
+    where = paths()
+    where.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = (where.state / "up.lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        asyncio.run(_show_running(where, as_json=as_json))
+        return
+    try:
+        asyncio.run(_Keeper(where, port, as_json).run())
+    except (StartError, WireError) as error:
+        fail(str(error), Exit.UNREACHABLE, as_json=as_json)
+    finally:
+        lock.close()
+
+
+async def _show_running(where: Paths, *, as_json: bool) -> None:
+    try:
+        ready = await _wait_ready(where)
+    except WireError as error:
+        fail(f"another `lodger up` is running here, but its daemon does not answer: {error}", as_json=as_json)
+    if not as_json:
+        note("Lodger is running already.")
+    _announce(ready, as_json=as_json)
+
+
+class _Keeper:
+    """Owns the two processes: starts them in order, starts them again when they end, stops them in order."""
+
+    def __init__(self, where: Paths, port: int, as_json: bool) -> None:
+        self._where = where
+        self._port = port
+        self._as_json = as_json
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(signal_number, self._stopping.set)
+        self._progress("Starting the hub …")
+        hub = await self._start_hub()
+        self._progress(f"The hub listens at {hub.first_line['url']}")
+        try:
+            self._progress("Starting the daemon …")
+            daemon = await self._start_daemon()
+        except StartError:
+            await hub.stop()
+            raise
+        try:
+            ready = await _wait_ready(self._where)
+        except WireError:
+            await daemon.stop()
+            await hub.stop()
+            raise
+        _announce(ready, as_json=self._as_json)
+        await self._keep(hub, daemon)
+
+    async def _keep(self, hub: Child, daemon: Child) -> None:
+        async with asyncio.TaskGroup() as group:
+            hub_task = group.create_task(self._watch("hub", hub))
+            daemon_task = group.create_task(self._watch("daemon", daemon))
+            await self._stopping.wait()
+            self._progress("Stopping …")
+            await daemon_task
+            await hub_task
+
+    async def _watch(self, name: str, child: Child) -> None:
+        """Until we stop: wait for the process to end, start it again."""
+        failures = 0
+        while True:
+            started = time.monotonic()
+            ended = await self._ended(child)
+            if not ended:
+                await child.stop()
+                return
+            with contextlib.suppress(OSError):
+                os.close(child.alive_fd)
+            failures = 0 if time.monotonic() - started > STEADY_AFTER_S else failures + 1
+            replacement = await self._start_again(name, failures)
+            if replacement is None:
+                return
+            child = replacement
+
+    async def _ended(self, child: Child) -> bool:
+        """True when the process ended by itself, False when we are to stop."""
+        waiting = {asyncio.create_task(child.process.wait()), asyncio.create_task(self._stopping.wait())}
+        _, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+        return not self._stopping.is_set()
+
+    async def _start_again(self, name: str, failures: int) -> Child | None:
+        while not self._stopping.is_set():
+            delay_s = RESTART_AFTER_S[min(failures, len(RESTART_AFTER_S)) - 1] if failures else RESTART_AFTER_S[0]
+            note(f"The {name} ended by itself; starting it again in {delay_s:.0f} s")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), delay_s)
+                return None
+            try:
+                return await (self._start_hub() if name == "hub" else self._start_daemon())
+            except StartError as error:
+                failures += 1
+                note(f"lodger: {error}")
+        return None
+
+    async def _start_hub(self) -> Child:
+        log = str(self._where.state / "hub.log")
+        try:
+            child = await Child.start(["hub", "--port", str(self._port)], os.environ, log)
+        except StartError:
+            if self._port == 0:
+                raise
+            self._progress(f"Port {self._port} is taken; using a free one")
+            child = await Child.start(["hub", "--port", "0"], os.environ, log)
+        url = str(child.first_line["url"])
+        self._port = int(url.rsplit(":", 1)[1].strip("/"))  # a restart must come back where clients know it
+        await asyncio.to_thread(_record, self._where.hub / HUB_RECORD, {"url": url, "pid": child.process.pid})
+        return child
+
+    async def _start_daemon(self) -> Child:
+        hub = known_hub(self._where)
+        if hub is None:
+            raise StartError("the hub left no token for this machine in its folder")
+        arguments = ["daemon", "--hub", hub.url, "--hub-token-file", str(hub.machine_token_file)]
+        return await Child.start(arguments, os.environ, str(self._where.state / "daemon.log"))
+
+    def _progress(self, text: str) -> None:
+        if not self._as_json:
+            note(text)
+
+
+def _record(path: Path, value: dict[str, Any]) -> None:
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps(value), "utf-8")
+    temporary.replace(path)
+
+
+async def _wait_ready(where: Paths) -> Ready:
+    """Wait until the daemon answers, its link to the hub is up and there is an agent. Raises: WireError."""
+    deadline = time.monotonic() + LINK_LIMIT_S
+    client = await WireClient.over_socket(where.socket)
+    try:
+        while True:
+            facts = (await client.request({"type": "lodger_status"}))["status"]
+            hub = known_hub(where)
+            if hub is not None and facts["uplink"]["state"] == "connected":
+                return Ready(hub, facts, await first_agent(client))
+            if time.monotonic() > deadline:
+                raise WireError(f"the daemon did not reach the hub: {facts['uplink']}")
+            await asyncio.sleep(0.05)
+    finally:
+        await client.close()
+
+
+def _announce(ready: Ready, *, as_json: bool) -> None:
+    machine = ready.facts["machine"]
+    model = ready.facts["model"]
+    if as_json:
+        say_json(
+            {
+                "type": "ready",
+                "hub_url": ready.hub.url,
+                "client_token": ready.hub.client_token,
+                "machine": machine["name"],
+                "device_id": machine["device_id"],
+                "agent": ready.agent,
+                "model": model["default"],
+            }
+        )
+        return
+    say("")
+    say(f"  Lodger is up on {machine['name']}.")
+    say(f"  Hub      {ready.hub.url}")
+    say(f"  Model    {model['default']}")
+    if model["practice"]:
+        say("           (offline and rule-based; `lodger connect` connects a real one)")
+    say(f"  Sandbox  {ready.facts['sandbox']['summary']}")
+    say("")
+    say('  Try, in another terminal:  .venv/bin/lodger chat   or   .venv/bin/lodger ask "What can you do?"')
+    say("  Ctrl-C here stops both.")
