@@ -1,0 +1,1 @@
+"""What clients see, as pure functions."""
