@@ -204,5 +204,6 @@ def worker_environment(environment: Mapping[str, str], dialect: Dialect) -> dict
     keys = {v for known in KNOWN.values() for v in known.key_variables}
     passed = {n: v for n, v in environment.items() if n in _NETWORK_ENVIRONMENT or n in keys}
     if dialect is Dialect.LITELLM:
-        passed |= {n: v for n, v in environment.items() if n.startswith(_LITELLM_ENVIRONMENT)}
+        # litellm knows a hundred providers, each with variables of its own.
+        passed |= {n: v for n, v in environment.items() if n.startswith(_LITELLM_ENVIRONMENT) or n.endswith("_API_KEY")}
     return passed

@@ -1,0 +1,289 @@
+"""The daemon's one door to models: which exist, which is the default, and one step of any of them."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from lodger_daemon.clock import Clock
+from lodger_daemon.models.contract import (
+    FailureKind,
+    ModelChunk,
+    ModelFailure,
+    ModelInfo,
+    ModelRequest,
+    ProviderStatus,
+)
+from lodger_daemon.models.core.catalogue import entry, first_model, models_of
+from lodger_daemon.models.core.dialects import encode
+from lodger_daemon.models.core.frames import ListedModel
+from lodger_daemon.models.core.providers import (
+    KNOWN,
+    LITELLM_PREFIX,
+    LOCAL_SERVERS,
+    Dialect,
+    Provider,
+    split_handle,
+    worker_environment,
+)
+from lodger_daemon.models.discovery import find_servers
+from lodger_daemon.models.keys import KeyRefused, KeyStore
+from lodger_daemon.models.practice_process import PracticeProcess
+from lodger_daemon.models.registry import PRACTICE, PRACTICE_MODEL, Registry, place_in_words
+from lodger_daemon.models.worker_link import WorkerLink
+from lodger_daemon.paths import Paths
+
+_PROBE_AGAIN_AFTER_S: Final = 60.0
+_LITELLM_START_LIMIT_S: Final = 60.0
+"""Its import takes 4 to 12 s (ECOSYSTEM.md section 2), more on a busy machine."""
+
+
+class Models:
+    """Implements `ModelGateway`.
+
+    Args:
+        settings: providers of the person's settings, name to `base_url`, `dialect`, `models`, `context_window`.
+        environment: the variables providers may be taken from; never read from the process itself.
+        default: the handle the settings name; empty for the usual order.
+        local_servers: where to look for servers on this machine; empty looks nowhere.
+
+    Raises:
+        ValueError: for settings that name no usable provider, in words for the person.
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        clock: Clock,
+        settings: Mapping[str, Mapping[str, object]],
+        environment: Mapping[str, str],
+        default: str = "",
+        local_servers: Mapping[str, str] = LOCAL_SERVERS,
+    ) -> None:
+        self._clock = clock
+        self._default = default
+        self._local_servers = dict(local_servers)
+        self._registry = Registry(settings, environment, paths.config / "providers.json")
+        self._keys = KeyStore(paths.secrets, environment)
+        self._lean = self._link("lodger_daemon.models.worker", paths.secrets, environment, Dialect.OPENAI, 20.0)
+        self._litellm = self._link(
+            "lodger_daemon.models.litellm_worker", paths.secrets, environment, Dialect.LITELLM, _LITELLM_START_LIMIT_S
+        )
+        self._practice = PracticeProcess()
+        self._listed: dict[str, tuple[ListedModel, ...]] = {}
+        self._reachable: dict[str, str] = {}
+        """Provider to what was wrong when it was last asked; empty text when it answered."""
+        self._probed_at = float("-inf")
+        self._probe: asyncio.Task[None] | None = None
+        self._warming: asyncio.Task[None] | None = None
+
+    def _link(
+        self, module: str, secrets: Path, environment: Mapping[str, str], dialect: Dialect, limit_s: float
+    ) -> WorkerLink:
+        return WorkerLink(module, secrets, worker_environment(environment, dialect), self._clock, limit_s)
+
+    async def start(self) -> None:
+        """Warm the lean worker and look for local servers, both in the background; returns at once."""
+        self._warming = asyncio.create_task(self._warm())
+        self._start_probe()
+
+    async def aclose(self) -> None:
+        """End every process of this room."""
+        for task in (self._warming, self._probe):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        await asyncio.gather(self._lean.aclose(), self._litellm.aclose(), self._practice.aclose())
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelChunk, None]:
+        """Run one step. Raises: ModelFailure. Closing the generator closes the request at the provider."""
+        name, model = split_handle(request.handle)
+        provider = await self._provider(name)
+        if provider is None or not model:
+            raise ModelFailure(
+                FailureKind.UNKNOWN_MODEL,
+                f"No connected provider serves {request.handle!r}. `lodger models` lists what there is; "
+                "`lodger connect` adds a provider.",
+            )
+        body = json.dumps(encode(request, provider, model), separators=(",", ":")).encode()
+        link = self._litellm if provider.dialect is Dialect.LITELLM else self._lean
+        chunks = link.step(provider, model, body)
+        try:
+            async for chunk in chunks:
+                yield chunk
+        finally:
+            await chunks.aclose()
+
+    async def default_handle(self) -> str:
+        if self._default:
+            return self._default
+        for provider in self._registry.all().values():
+            if provider.source != "found" and (handle := await self._first_of(provider)):
+                return handle
+        await self._probe_done()
+        for provider in self._registry.all().values():
+            if provider.source == "found" and (handle := await self._first_of(provider)):
+                return handle
+        return f"{PRACTICE}/{PRACTICE_MODEL}"
+
+    async def list_models(self, refresh: bool = False) -> tuple[ModelInfo, ...]:
+        if refresh:
+            self._listed.clear()
+            self._probed_at = float("-inf")
+        self._start_probe()
+        await self._probe_done()
+        providers = list(self._registry.all().values())
+        await asyncio.gather(*(self._list(provider) for provider in providers))
+        default = await self.default_handle()
+        found = [
+            entry(provider, model, place_in_words(provider.source), f"{provider.name}/{model.name}" == default)
+            for provider in providers
+            for model in models_of(provider, self._listed.get(provider.name, ()))
+        ]
+        return (*found, _practice_entry(default))
+
+    async def describe(self, handle: str) -> ModelInfo | None:
+        name, model = split_handle(handle)
+        if name == PRACTICE:
+            return _practice_entry("") if model == PRACTICE_MODEL else None
+        provider = self._registry.get(name)
+        if provider is None:
+            await self._probe_done()
+            provider = self._registry.get(name)
+        if provider is None or not model:
+            return None
+        listed = next((m for m in self._listed.get(name, ()) if m.name == model), ListedModel(model))
+        return entry(provider, listed, place_in_words(provider.source))
+
+    async def connect(self, provider: str, fields: dict[str, str]) -> None:
+        """Store a provider's address and key on this machine.
+
+        Args:
+            fields: `api_key`, `base_url`, `dialect`, `models` (comma-separated); what a known provider needs is its
+                key only, `openai-compatible` needs an address.
+
+        Raises:
+            ValueError: in words for the person.
+        """
+        known = KNOWN.get(provider)
+        key = fields.get("api_key", "").strip()
+        if known and known.dialect is not Dialect.LITELLM and not key and not fields.get("base_url"):
+            raise ValueError(f"Connecting {provider} needs an api_key.")
+        try:
+            await asyncio.to_thread(self._store, provider, fields, key)
+        except (KeyRefused, OSError) as refused:
+            raise ValueError(str(refused)) from None
+        self._renew(provider)
+
+    async def disconnect(self, provider: str) -> bool:
+        try:
+            dropped = await asyncio.to_thread(self._registry.drop, provider)
+            forgotten = await asyncio.to_thread(self._keys.forget, provider)
+        except (KeyRefused, OSError) as refused:
+            raise ValueError(str(refused)) from None
+        self._renew(provider)
+        return dropped or forgotten
+
+    async def providers(self) -> tuple[ProviderStatus, ...]:
+        statuses = []
+        for provider in self._registry.all().values():
+            source = await asyncio.to_thread(self._keys.source, provider.name, provider.key_variables)
+            trouble = self._reachable.get(provider.name)
+            statuses.append(
+                ProviderStatus(
+                    name=provider.name,
+                    base_url=provider.base_url,
+                    reachable=None if trouble is None else not trouble,
+                    key_from=source,
+                    detail=trouble or place_in_words(provider.source),
+                )
+            )
+        words = "practice model: offline and rule-based, for trying Lodger without a real model"
+        return (*statuses, ProviderStatus(PRACTICE, "", None, "none", words))
+
+    def worker_pids(self) -> tuple[int, ...]:
+        """Of the workers that run now, for status and measurements."""
+        return tuple(pid for pid in (self._lean.pid, self._litellm.pid) if pid is not None)
+
+    def _store(self, name: str, fields: Mapping[str, str], key: str) -> None:
+        # The key first: an address without its key would be used without one.
+        provider = Registry({name: {k: v for k, v in fields.items() if k in ("base_url", "dialect")}}, {}, Path())
+        assert name in provider.all()
+        if key:
+            self._keys.store(name, key)
+        self._registry.store(name, fields)
+
+    def _renew(self, name: str) -> None:
+        self._listed.pop(name, None)
+        self._reachable.pop(name, None)
+        for link in (self._lean, self._litellm):
+            link.forget(name)
+            link.forget(LITELLM_PREFIX + name)
+
+    async def _provider(self, name: str) -> Provider | None:
+        if name == PRACTICE:
+            base_url, token = await self._practice.address()
+            return Provider(PRACTICE, base_url, Dialect.OPENAI, source="practice", bearer=token)
+        provider = self._registry.get(name)
+        if provider is None and name in self._local_servers:
+            await self._probe_done()
+            provider = self._registry.get(name)
+        return provider
+
+    async def _first_of(self, provider: Provider) -> str | None:
+        model = first_model(provider, self._listed.get(provider.name, ()))
+        if model is None:
+            model = first_model(provider, await self._list(provider))
+        return f"{provider.name}/{model}" if model else None
+
+    async def _list(self, provider: Provider) -> tuple[ListedModel, ...]:
+        """Ask a provider once; what it said is kept until a refresh."""
+        if provider.name in self._listed or provider.dialect is Dialect.LITELLM:
+            return self._listed.get(provider.name, ())
+        try:
+            listed = await self._lean.list_models(provider)
+        except ModelFailure as failure:
+            self._reachable[provider.name] = failure.message
+            return ()
+        self._reachable[provider.name] = ""
+        self._listed[provider.name] = listed
+        return listed
+
+    async def _warm(self) -> None:
+        try:
+            await self._lean.start()
+            if (await self.default_handle()).startswith(f"{PRACTICE}/"):
+                await self._practice.address()
+        except ModelFailure:
+            # Whoever needs it next starts it again and is told.
+            return
+
+    def _start_probe(self) -> None:
+        is_due = self._clock.mono() - self._probed_at > _PROBE_AGAIN_AFTER_S
+        if is_due and (self._probe is None or self._probe.done()) and self._local_servers:
+            self._probed_at = self._clock.mono()
+            self._probe = asyncio.create_task(self._look_for_servers())
+
+    async def _probe_done(self) -> None:
+        self._start_probe()
+        if self._probe is not None:
+            await asyncio.shield(self._probe)
+
+    async def _look_for_servers(self) -> None:
+        found = await find_servers(self._local_servers, os.geteuid())
+        self._registry.set_found({name: self._local_servers[name] for name in found})
+        for name, models in found.items():
+            provider = self._registry.get(name)
+            if provider is not None and provider.source == "found":
+                self._listed[name] = models
+                self._reachable[name] = ""
+
+
+def _practice_entry(default: str) -> ModelInfo:
+    provider = Provider(PRACTICE, "", Dialect.OPENAI, source="practice")
+    words = "practice model: " + place_in_words("practice")
+    info = entry(provider, ListedModel(PRACTICE_MODEL), words, default == f"{PRACTICE}/{PRACTICE_MODEL}")
+    return replace(info, label="practice model")

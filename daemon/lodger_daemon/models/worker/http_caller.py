@@ -1,0 +1,189 @@
+"""Requests to providers that speak one of our two dialects: httpx, one warm client per address."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+import httpx
+
+from lodger_daemon.models.contract import FailureKind, ModelFailure
+from lodger_daemon.models.core.dialects import StreamDecoder, decoder_for
+from lodger_daemon.models.core.failures import BODY_LIMIT_BYTES, failure_of_response, page_instead_of_stream
+from lodger_daemon.models.core.frames import ListedModel, ListOrder, Report, StepOrder, listed_models
+from lodger_daemon.models.core.json_fields import parse_object
+from lodger_daemon.models.core.providers import Dialect, Provider
+from lodger_daemon.models.keys import KeyRefused, KeyStore
+from lodger_daemon.models.worker.outbox import Outbox
+
+_CONNECT_LIMIT_S: Final = 10.0
+_WRITE_LIMIT_S: Final = 60.0
+_LIST_LIMIT_S: Final = 8.0
+_KEEP_WARM_S: Final = 120.0
+_TAIL_LIMIT_S: Final = 1.0
+"""How long the end of an answered request is waited for, so that its connection can be used again."""
+_WHOLE_LIMIT_BYTES: Final = 32 * 1024 * 1024
+_ANTHROPIC_VERSION: Final = "2023-06-01"
+
+
+class HttpCaller:
+    """Implements `Caller`."""
+
+    def __init__(self, keys: KeyStore) -> None:
+        self._keys = keys
+        self._clients: dict[str, httpx.AsyncClient] = {}
+        self._headers: dict[str, dict[str, str]] = {}
+
+    async def step(self, order: StepOrder, body: bytes, put: Callable[[Report], None], outbox: Outbox) -> None:
+        provider = order.provider
+        headers = await self._headers_for(provider)
+        decoder = decoder_for(provider, f"{time.time_ns():x}")
+        tail = "/v1/messages" if provider.dialect is Dialect.ANTHROPIC else "/chat/completions"
+        client = self._client(provider)
+        request = client.build_request("POST", provider.base_url + tail, content=body.rstrip(b"\n"), headers=headers)
+        seen = False
+
+        def put_seen(report: Report) -> None:
+            nonlocal seen
+            seen = True
+            put(report)
+
+        try:
+            response = await self._send(client, request)
+            try:
+                await _pass_on(response, decoder, put_seen, outbox)
+            finally:
+                await response.aclose()
+        except httpx.HTTPError as fault:
+            raise _network_failure(fault, provider, seen) from None
+        except ModelFailure as failure:
+            raise _without_key(failure, headers) from None
+
+    async def list_models(self, order: ListOrder) -> tuple[ListedModel, ...]:
+        provider = order.provider
+        headers = await self._headers_for(provider)
+        tail = "/v1/models" if provider.dialect is Dialect.ANTHROPIC else "/models"
+        try:
+            async with asyncio.timeout(_LIST_LIMIT_S):
+                client = self._client(provider)
+                async with client.stream("GET", provider.base_url + tail, headers=headers) as response:
+                    body = await _read_limited(response, _WHOLE_LIMIT_BYTES)
+        except (httpx.HTTPError, TimeoutError) as fault:
+            raise _network_failure(fault, provider, False) from None
+        if response.status_code != 200:
+            failure = failure_of_response(response.status_code, response.headers, body, time.time())
+            raise _without_key(failure, headers)
+        return listed_models(parse_object(body) or {})
+
+    async def forget(self, provider_name: str) -> None:
+        self._headers.pop(provider_name, None)
+
+    async def aclose(self) -> None:
+        for client in self._clients.values():
+            await client.aclose()
+
+    async def _send(self, client: httpx.AsyncClient, request: httpx.Request) -> httpx.Response:
+        try:
+            return await client.send(request, stream=True)
+        except httpx.RemoteProtocolError:
+            # A kept connection that the server closed at this very moment: nothing was answered, so ask once more.
+            return await client.send(request, stream=True)
+
+    def _client(self, provider: Provider) -> httpx.AsyncClient:
+        client = self._clients.get(provider.base_url)
+        if client is None:
+            read_s = provider.read_timeout_s
+            client = httpx.AsyncClient(
+                timeout=httpx.Timeout(read_s, connect=_CONNECT_LIMIT_S, write=_WRITE_LIMIT_S, pool=None),
+                limits=httpx.Limits(max_connections=None, keepalive_expiry=_KEEP_WARM_S),
+                # The certificates of the world cost 6 MB and 30 ms; plain http has no use for them.
+                verify=provider.base_url.startswith("https:"),
+                trust_env=not provider.is_loopback,
+            )
+            self._clients[provider.base_url] = client
+        return client
+
+    async def _headers_for(self, provider: Provider) -> dict[str, str]:
+        known = self._headers.get(provider.name)
+        if known is None or provider.bearer:
+            key = provider.bearer
+            if not key:
+                try:
+                    found = await asyncio.to_thread(self._keys.read, provider.name, provider.key_variables)
+                except (KeyRefused, OSError) as refused:
+                    raise ModelFailure(FailureKind.AUTHENTICATION, str(refused)) from None
+                key = found.value if found else ""
+            known = self._headers[provider.name] = _headers(provider.dialect, key)
+        return known
+
+
+def _headers(dialect: Dialect, key: str) -> dict[str, str]:
+    headers = {"content-type": "application/json", "user-agent": "lodger"}
+    if dialect is Dialect.ANTHROPIC:
+        headers["anthropic-version"] = _ANTHROPIC_VERSION
+        if key:
+            headers["x-api-key"] = key
+    elif key:
+        headers["authorization"] = f"Bearer {key}"
+    return headers
+
+
+async def _pass_on(
+    response: httpx.Response, decoder: StreamDecoder, put: Callable[[Report], None], outbox: Outbox
+) -> None:
+    if response.status_code != 200:
+        body = await _read_limited(response, BODY_LIMIT_BYTES)
+        raise failure_of_response(response.status_code, response.headers, body, time.time())
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "text/html":
+        raise page_instead_of_stream()
+    if kind == "application/json":
+        for chunk in decoder.whole(await _read_limited(response, _WHOLE_LIMIT_BYTES)):
+            put(chunk)
+        return
+    pieces = response.aiter_bytes()
+    async for piece in pieces:
+        for chunk in decoder.feed(piece):
+            put(chunk)
+        if decoder.ended:
+            break
+        await outbox.drain()
+    if not decoder.ended:
+        for chunk in decoder.finish():
+            put(chunk)
+        return
+    try:
+        async with asyncio.timeout(_TAIL_LIMIT_S):
+            async for _ in pieces:
+                pass
+    except (TimeoutError, httpx.HTTPError):
+        # The answer is complete; only the connection cannot be kept.
+        return
+
+
+async def _read_limited(response: httpx.Response, limit_bytes: int) -> bytes:
+    body = bytearray()
+    async for piece in response.aiter_bytes():
+        body += piece[: limit_bytes - len(body)]
+        if len(body) >= limit_bytes:
+            break
+    return bytes(body)
+
+
+def _network_failure(fault: httpx.HTTPError | TimeoutError, provider: Provider, output_seen: bool) -> ModelFailure:
+    where = f"{provider.name} at {provider.base_url}"
+    if isinstance(fault, httpx.TimeoutException | TimeoutError):
+        return ModelFailure(FailureKind.TIMEOUT, f"{where} did not answer in time.", output_seen=output_seen)
+    words = str(fault) or type(fault).__name__
+    if output_seen:
+        return ModelFailure(FailureKind.CUT_SHORT, f"{where} broke off: {words}", output_seen=True)
+    return ModelFailure(FailureKind.NETWORK, f"{where} cannot be reached: {words}")
+
+
+def _without_key(failure: ModelFailure, headers: dict[str, str]) -> ModelFailure:
+    """Some providers repeat the key they refuse."""
+    key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
+    if key and key in failure.message:
+        failure.message = failure.message.replace(key, "***")
+        failure.args = (failure.message,)
+    return failure
