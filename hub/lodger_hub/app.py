@@ -1,9 +1,9 @@
 """The hub's routes, each with the class of caller it is for, behind one gate."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,21 +16,12 @@ from lodger_hub.access.gate import Gate, refuse
 from lodger_hub.api.bodies import answer
 from lodger_hub.api.environments import Environments
 from lodger_hub.errors import RequestRefused, StoreFailed
+from lodger_hub.git_host.app import GitHost
 
 logger = logging.getLogger(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
 SocketHandler = Callable[[WebSocket], Awaitable[None]]
-
-
-class MemoryHost(Protocol):
-    """The git host: an ASGI application that also knows its agents."""
-
-    async def list_agents(self) -> Sequence[str]:
-        """In the order in which they came."""
-        ...
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +35,7 @@ class GuardedRoute:
     route: BaseRoute
 
 
-def routes(environments: Environments, memory: MemoryHost | None, gate: Gate) -> tuple[GuardedRoute, ...]:
+def routes(environments: Environments, memory: GitHost, gate: Gate) -> tuple[GuardedRoute, ...]:
     """Every route of the hub. Environment routes go without a final slash, agent routes with one; both are taken
     (CONTROL-PLANE-REST.md section 1)."""
 
@@ -52,7 +43,7 @@ def routes(environments: Environments, memory: MemoryHost | None, gate: Gate) ->
         return answer({"ok": True})
 
     async def list_agents(_: Request) -> Response:
-        agents = [] if memory is None else await memory.list_agents()
+        agents = await asyncio.to_thread(memory.list_agents)
         return answer([{"id": agent_id, "name": agent_id} for agent_id in agents])
 
     http: tuple[tuple[str, str, AuthClass, Handler], ...] = (
@@ -75,9 +66,8 @@ def routes(environments: Environments, memory: MemoryHost | None, gate: Gate) ->
         GuardedRoute(path, needed, frozenset(), _socket_route(path, gate.guard(_socket(handler), needed)))
         for path, needed, handler in sockets
     ]
-    if memory is not None:
-        guarded = gate.guard(memory, AuthClass.GIT)
-        table.append(GuardedRoute("/v1/git", AuthClass.GIT, frozenset(), Mount("/v1/git", guarded)))
+    guarded = gate.guard(memory, AuthClass.GIT)
+    table.append(GuardedRoute("/v1/git", AuthClass.GIT, frozenset(), Mount("/v1/git", guarded)))
     return tuple(table)
 
 

@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +23,9 @@ from lodger_hub.access.core.lockout import Lockout
 from lodger_hub.access.gate import Gate
 from lodger_hub.access.tokens import prepare_tokens
 from lodger_hub.api.environments import Environments
-from lodger_hub.app import MemoryHost, hub_app, routes
+from lodger_hub.app import hub_app, routes
 from lodger_hub.errors import HubError
+from lodger_hub.git_host.app import Allowed, Denied, GitHost
 from lodger_hub.options import DEFAULT_PORT, HubOptions
 from lodger_hub.relay.switchboard import Switchboard
 from lodger_hub.store.sqlite import SqliteHubStore
@@ -36,17 +37,8 @@ KEEPALIVE_PROBES: Final = 3
 """With the two above a dead path is noticed after a minute, however busy either program is."""
 
 
-MakeMemoryHost = Callable[[Path, Callable[[str, str], None]], MemoryHost]
-"""Given the folder of the repositories and whom to tell (agent, head) when one has moved."""
-
-
-async def serve(
-    options: HubOptions,
-    ready: Callable[[str], None] | None = None,
-    make_memory_host: MakeMemoryHost | None = None,
-) -> None:
+async def serve(options: HubOptions, ready: Callable[[str], None] | None = None) -> None:
     """Serve until SIGTERM or SIGINT, or until cancelled. `ready` gets the base URL once connections are accepted.
-    Without a memory host the hub relays only.
 
     Raises: UnsafeListener, StoreFailed, OSError when the address cannot be taken.
     """
@@ -55,7 +47,7 @@ async def serve(
     try:
         store = await SqliteHubStore.open(options.state / "hub.db")
         try:
-            await _serve_on(listener, options, store, ready or print_ready, make_memory_host)
+            await _serve_on(listener, options, store, ready or print_ready)
         finally:
             await store.aclose()
     finally:
@@ -73,12 +65,11 @@ async def _serve_on(
     options: HubOptions,
     store: SqliteHubStore,
     ready: Callable[[str], None],
-    make_memory_host: MakeMemoryHost | None,
 ) -> None:
     tokens = await prepare_tokens(store, options.state, int(time.time() * 1000))
     gate = Gate(tokens, Lockout(), store, options.public_names | {options.host.lower()}, options.secure)
     switchboard = Switchboard(options.limits, store)
-    memory = None if make_memory_host is None else make_memory_host(options.state / "git", switchboard.announce_head)
+    memory = _memory_host(options.state / "git", switchboard)
     table = routes(Environments(store, switchboard, options.secure), memory, gate)
     config = uvicorn.Config(
         hub_app(table, gate),
@@ -102,6 +93,17 @@ async def _serve_on(
     server = _Server(config, lambda: ready(_url(listener, options)))
     with _stopping_on_signals(server):
         await server.serve([listener])
+
+
+def _memory_host(root: Path, switchboard: Switchboard) -> GitHost:
+    async def authorize(_headers: Mapping[str, str], _agent_id: str, _writes: bool) -> Allowed | Denied:
+        # The gate in front of the mount has admitted a machine token, and every machine may use every agent.
+        return Allowed()
+
+    async def on_head_moved(agent_id: str, head: str) -> None:
+        switchboard.announce_head(agent_id, head)
+
+    return GitHost(root, authorize, on_head_moved)
 
 
 class _Server(uvicorn.Server):

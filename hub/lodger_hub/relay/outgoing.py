@@ -9,13 +9,19 @@ class PeerStuck(Exception):
     """A socket did not take a frame within the limit."""
 
 
+def size_of(frame: str) -> int:
+    """Bytes of a frame on the wire."""
+    # Most frames are ASCII, and Python knows that of a string without looking at it.
+    return len(frame) if frame.isascii() else len(frame.encode())
+
+
 class Outgoing:
     """Frames on their way to one peer, in order. One task runs `drain`; any task may add."""
 
     def __init__(self, limit_frames: int, limit_bytes: int) -> None:
         self._limit_frames = limit_frames
         self._limit_bytes = limit_bytes
-        self._frames: deque[str] = deque()
+        self._frames: deque[tuple[str, int]] = deque()
         self._size = 0
         self._filled = asyncio.Event()
         self._room = asyncio.Event()
@@ -23,23 +29,23 @@ class Outgoing:
 
     def offer(self, frame: str) -> bool:
         """Add without waiting; false, and nothing added, when the queue is full. One frame always fits an empty one."""
-        if self._full(len(frame)):
+        size = size_of(frame)
+        if self._full(size):
             return False
-        self.force(frame)
+        self._add(frame, size)
         return True
 
     def force(self, frame: str) -> None:
         """Add beyond the limit: for the hub's own small frames, of which there are few."""
-        self._frames.append(frame)
-        self._size += len(frame)
-        self._filled.set()
+        self._add(frame, size_of(frame))
 
     async def put(self, frame: str) -> None:
         """Add, waiting for room: the way back pressure reaches whoever sends."""
-        while self._full(len(frame)):
+        size = size_of(frame)
+        while self._full(size):
             self._room.clear()
             await self._room.wait()
-        self.force(frame)
+        self._add(frame, size)
 
     async def drain(self, send: Callable[[str], Awaitable[None]], limit_s: float) -> None:
         """Send for ever. Raises: PeerStuck."""
@@ -47,14 +53,19 @@ class Outgoing:
             if not self._frames:
                 self._filled.clear()
                 await self._filled.wait()
-            frame = self._frames.popleft()
+            frame, size = self._frames.popleft()
             try:
                 async with asyncio.timeout(limit_s):
                     await send(frame)
             except TimeoutError as error:
                 raise PeerStuck from error
-            self._size -= len(frame)
+            self._size -= size
             self._room.set()
+
+    def _add(self, frame: str, size: int) -> None:
+        self._frames.append((frame, size))
+        self._size += size
+        self._filled.set()
 
     def _full(self, more: int) -> bool:
         if not self._frames and self._size == 0:

@@ -21,6 +21,7 @@ from lodger_hub.relay.links import (
     Ending,
     SocketLink,
 )
+from lodger_hub.relay.outgoing import size_of
 from lodger_hub.store.contract import Environment, HubStore
 from lodger_protocol.relay import HEADER_LIMIT_BYTES, MalformedRelayMessage, RelayEvent, unwrap_text, wrap
 
@@ -76,7 +77,7 @@ class MachineLink(SocketLink):
 
     async def from_client(self, client: ClientLink, frame: str) -> Ending | None:
         """Pass one client's frame on, waiting for room; an ending when it cannot be one."""
-        if len(frame) > self.limits.client_frame_bytes:
+        if size_of(frame) > self.limits.client_frame_bytes:
             return TOO_LARGE
         if self.enveloped:
             await self.out.put(client.header + frame)

@@ -1,0 +1,32 @@
+"""What the uplink is doing, for people and for the watchdog."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class UplinkState(StrEnum):
+    STOPPED = "stopped"
+    REGISTERING = "registering"
+    DIALLING = "dialling"
+    CONNECTED = "connected"
+    WAITING = "waiting"
+    """Between two tries, by its own plan."""
+    SUPERSEDED = "superseded"
+    """Another process took this device's place; it stays so until told to resume."""
+
+
+@dataclass(frozen=True, slots=True)
+class UplinkStatus:
+    """All times are wall seconds."""
+
+    hub_url: str
+    state: UplinkState
+    since: float
+    reason: str | None
+    """Why it is in this state, in words; nothing when all is well."""
+    last_contact_at: float | None
+    last_contact_age_s: float | None
+    next_attempt_at: float | None
+    failures: int
+    connection_id: str | None
+    clients: int

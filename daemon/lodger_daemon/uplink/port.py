@@ -1,0 +1,76 @@
+"""One client as it is reached through the link: its frames in order, without holding up other clients."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from lodger_daemon.uplink.errors import LinkLost
+from lodger_daemon.uplink.router import FramePeer, FrameRouter
+
+logger = logging.getLogger(__name__)
+
+WAITING_FRAMES: Final = 256
+"""A client this far ahead of the daemon holds up the link, and so the hub holds up that client."""
+CLOSE_LIMIT_S: Final = 10.0
+
+
+class ClientPort:
+    """Owns the task that feeds one peer. `aclose` ends both."""
+
+    def __init__(
+        self,
+        router: FrameRouter,
+        label: str,
+        send: Callable[[bytes], Awaitable[None]],
+        on_failure: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._label = label
+        self._send = send
+        self._on_failure = on_failure
+        self._frames: asyncio.Queue[bytes] = asyncio.Queue(WAITING_FRAMES)
+        self._open = True
+        self._failed = False
+        self._peer: FramePeer = router.open(self.send, label)
+        self._task = asyncio.create_task(self._feed(), name=f"uplink {label}")
+
+    async def send(self, frame: bytes) -> None:
+        """To the client. Raises: LinkLost."""
+        if not self._open:
+            raise LinkLost
+        await self._send(frame)
+
+    async def put(self, frame: bytes) -> None:
+        """From the client."""
+        if not self._failed and not self._task.done():
+            await self._frames.put(frame)
+
+    async def aclose(self) -> None:
+        """The client or the link has gone; the peer is told once."""
+        if not self._open:
+            return
+        self._open = False
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            async with asyncio.timeout(CLOSE_LIMIT_S):
+                await self._peer.close()
+        except TimeoutError:
+            logger.error("closing client %s took too long", self._label)
+
+    async def _feed(self) -> None:
+        while True:
+            frame = await self._frames.get()
+            try:
+                await self._peer.receive(frame)
+            except LinkLost:
+                return
+            # Whatever a frame of one client does to its peer, the other clients and the link go on.
+            except Exception:
+                logger.exception("client %s is closed: its frame could not be handled", self._label)
+                self._failed = True
+                # Room for whoever waits to put a frame.
+                while not self._frames.empty():
+                    self._frames.get_nowait()
+                await self._on_failure()
+                return

@@ -1,0 +1,25 @@
+"""What the uplink hands frames to: the daemon's side of each relay client."""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+SendFrame = Callable[[bytes], Awaitable[None]]
+"""Send one frame to the client. Raises: LinkLost when it cannot; the peer is closed then."""
+
+
+class FramePeer(Protocol):
+    """The daemon's end of one client's connection."""
+
+    async def receive(self, frame: bytes) -> None:
+        """Take one frame of the client; called in order, the next only after this returned."""
+        ...
+
+    async def close(self) -> None:
+        """The client has gone. Called once."""
+        ...
+
+
+class FrameRouter(Protocol):
+    def open(self, send: SendFrame, label: str) -> FramePeer:
+        """A client has come; `label` names it in logs."""
+        ...
