@@ -1,0 +1,210 @@
+"""The daemon's end of one connection to one runner: many calls in flight, everything read as hostile."""
+
+import asyncio
+import contextlib
+from typing import Final
+
+from lodger_tools.box.contract import BoxCall, BoxLost, BoxOutcome, OutputSink, RunProgram
+from lodger_tools.box.core.wire_calls import decode_outcome, output_limit_bytes, start_frame, time_limit_s
+from lodger_tools.json_value import JsonObject
+from lodger_tools.runner.kept_output import HEAD_LIMIT_BYTES, TAIL_LIMIT_BYTES, KeptOutput
+from lodger_tools.runner.wire import (
+    TO_DAEMON_HEADER_LIMIT_BYTES,
+    TO_DAEMON_PAYLOAD_LIMIT_BYTES,
+    VERSION,
+    FrameReader,
+    WireError,
+    encode_frame,
+)
+
+HELLO_WITHIN_S: Final = 10.0
+ANSWER_WITHIN_S: Final = 10.0
+CANCEL_WITHIN_S: Final = 5.0
+"""TERM, 2 s, KILL, and a margin."""
+COLLECT_WITHIN_S: Final = 700.0
+"""Above the longest time a command may be given (600 s)."""
+
+
+class Pending:
+    """One call that waits for its end."""
+
+    __slots__ = ("data_wanted", "future", "output", "sink")
+
+    def __init__(self, output: KeptOutput, sink: OutputSink | None, data_wanted: bool) -> None:
+        self.output = output
+        self.sink = sink
+        self.data_wanted = data_wanted
+        self.future: asyncio.Future[BoxOutcome | None] = asyncio.get_running_loop().create_future()
+
+
+class BoxLink(asyncio.Protocol):
+    """Made by `connect_box`. When the connection ends, every call in flight ends with BoxLost."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        self._transport: asyncio.Transport | None = None
+        self._reader = FrameReader(TO_DAEMON_HEADER_LIMIT_BYTES, TO_DAEMON_PAYLOAD_LIMIT_BYTES)
+        self._pending: dict[int, Pending] = {}
+        self._answers: dict[int, asyncio.Future[JsonObject]] = {}
+        self._next_id = 0
+        self._greeted = asyncio.get_running_loop().create_future()
+        self.closed = asyncio.Event()
+
+    @property
+    def running_calls(self) -> int:
+        return len(self._pending)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._send(encode_frame({"do": "hello", "token": self._token}))
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for header, payload in self._reader.feed(data):
+                self._take(header, payload)
+        except WireError as error:
+            self._fail(str(error))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail("the box has ended")
+
+    def _fail(self, why: str) -> None:
+        if self.closed.is_set():
+            return
+        self.closed.set()
+        if self._transport is not None:
+            self._transport.abort()
+        waiting: list[asyncio.Future[JsonObject] | asyncio.Future[BoxOutcome | None]] = [self._greeted]
+        waiting += [pending.future for pending in self._pending.values()]
+        waiting += self._answers.values()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(BoxLost(why))
+                # Marked as seen: whoever waited may have been cancelled already.
+                future.exception()
+
+    def _send(self, frame: bytes) -> None:
+        if self._transport is None or self.closed.is_set():
+            raise BoxLost("the box has ended")
+        self._transport.write(frame)
+
+    def _take(self, header: JsonObject, payload: bytes) -> None:
+        kind, call_id = header.get("is"), header.get("id")
+        if kind == "hello":
+            if header.get("version") != VERSION:
+                raise WireError("the runner speaks another version")
+            if not self._greeted.done():
+                self._greeted.set_result(header)
+        elif not isinstance(call_id, int):
+            raise WireError("a frame without a number")
+        elif kind == "answer":
+            answer = self._answers.pop(call_id, None)
+            if answer is not None and not answer.done():
+                answer.set_result(header)
+        elif (pending := self._pending.get(call_id)) is not None:
+            self._take_for(call_id, pending, kind, header, payload)
+
+    def _take_for(self, call_id: int, pending: Pending, kind: object, header: JsonObject, payload: bytes) -> None:
+        match kind:
+            case "output":
+                if header.get("offset") != pending.output.total_bytes:
+                    raise WireError("output at another place than expected")
+                pending.output.append(payload)
+                if pending.sink is not None:
+                    pending.sink(payload)
+            case "gap":
+                size = header.get("bytes")
+                if not isinstance(size, int) or size < 0:
+                    raise WireError("a gap without a size")
+                pending.output.leave_out(size)
+            case "done":
+                self._settle(call_id, decode_outcome(header, payload, pending.output, pending.data_wanted))
+            case "unknown":
+                self._settle(call_id, None)
+            case "dropped":
+                self._settle(call_id, None)
+            case _:
+                raise WireError("a frame of an unknown kind")
+
+    def _settle(self, call_id: int, outcome: BoxOutcome | None) -> None:
+        pending = self._pending.pop(call_id)
+        if not pending.future.done():
+            pending.future.set_result(outcome)
+
+    async def greeted(self) -> None:
+        """Wait until the runner has accepted the token. Raises: BoxLost; TimeoutError."""
+        async with asyncio.timeout(HELLO_WITHIN_S):
+            await asyncio.shield(self._greeted)
+
+    async def run(self, call: BoxCall, sink: OutputSink | None) -> BoxOutcome:
+        """Run a call to its end. When the waiter is cancelled, its processes are ended first (at most 5 s).
+
+        Raises: BoxLost, also for a runner that stays silent past every limit.
+        """
+        limit = output_limit_bytes(call.operation)
+        output = KeptOutput(HEAD_LIMIT_BYTES, TAIL_LIMIT_BYTES) if limit is None else KeptOutput(limit, 0)
+        pending = Pending(output, sink, isinstance(call.operation, RunProgram))
+        call_id = self._register(pending)
+        self._send(start_frame(call_id, call))
+        outcome = await self._wait(call_id, call.call_key, pending, time_limit_s(call.operation))
+        if outcome is None:
+            raise BoxLost("the outcome of this call is no longer kept")
+        return outcome
+
+    async def collect(self, call_key: str, data_wanted: bool = False) -> BoxOutcome | None:
+        """The outcome of a call that somebody started before; None when this runner does not know it."""
+        pending = Pending(KeptOutput(), None, data_wanted)
+        call_id = self._register(pending)
+        self._send(encode_frame({"do": "resume", "id": call_id, "key": call_key, "offset": 0}))
+        return await self._wait(call_id, call_key, pending, COLLECT_WITHIN_S)
+
+    def _register(self, pending: Pending) -> int:
+        self._next_id += 1
+        self._pending[self._next_id] = pending
+        return self._next_id
+
+    async def _wait(self, call_id: int, call_key: str, pending: Pending, limit_s: float) -> BoxOutcome | None:
+        try:
+            # A timer of the loop is cheaper than a task around the wait.
+            timer = asyncio.get_running_loop().call_later(limit_s, self._fail, "the runner does not answer")
+            try:
+                return await pending.future
+            finally:
+                timer.cancel()
+        except asyncio.CancelledError:
+            await self._cancel(call_id, call_key, pending)
+            raise
+        finally:
+            self._pending.pop(call_id, None)
+
+    async def _cancel(self, call_id: int, call_key: str, pending: Pending) -> None:
+        """Ask the runner to end the call and wait for that; a second cancel ends the waiting."""
+        done: asyncio.Future[BoxOutcome | None] = asyncio.get_running_loop().create_future()
+        self._pending[call_id] = waiting = Pending(pending.output, None, pending.data_wanted)
+        waiting.future = done
+        with contextlib.suppress(BoxLost, TimeoutError):
+            self._send(encode_frame({"do": "cancel", "key": call_key}))
+            async with asyncio.timeout(CANCEL_WITHIN_S):
+                await done
+
+    async def ask(self, what: str) -> JsonObject:
+        """`list`, `ping` or `stop_all`. Raises: BoxLost; TimeoutError."""
+        self._next_id += 1
+        call_id = self._next_id
+        future: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
+        self._answers[call_id] = future
+        try:
+            self._send(encode_frame({"do": what, "id": call_id}))
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                return await future
+        finally:
+            self._answers.pop(call_id, None)
+
+    def ask_to_end(self) -> None:
+        with contextlib.suppress(BoxLost):
+            self._send(encode_frame({"do": "end", "id": 0}))
+
+    def close(self) -> None:
+        """Let go of the box; it goes on."""
+        self._fail("the connection was closed")

@@ -1,0 +1,314 @@
+"""All boxes of this machine: started when needed, adopted from an earlier daemon, ended when idle."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from lodger_sandbox.contract import BoxRequest, DetachedBox, RunnerStart
+from lodger_tools.box import record as records
+from lodger_tools.box.contract import (
+    BoxCall,
+    BoxKey,
+    BoxLost,
+    BoxOutcome,
+    BoxStatus,
+    BoxUnavailable,
+    OutputSink,
+)
+from lodger_tools.box.link import BoxLink
+from lodger_tools.box.starting import (
+    RequestFor,
+    StartDetached,
+    Starter,
+    compile_runner,
+    fingerprint,
+    start_box,
+)
+
+IDLE_LIMIT_S: Final = 300.0
+"""ARCHITECTURE.md section 2."""
+BOX_LIMIT: Final = 32
+END_WITHIN_S: Final = 3.0
+
+
+class Box:
+    """One connected box."""
+
+    __slots__ = ("calls", "found", "idle_since", "leftovers", "link", "retired")
+
+    def __init__(self, found: records.FoundBox, link: BoxLink, now: float) -> None:
+        self.found = found
+        self.link = link
+        self.calls = 0
+        self.idle_since = now
+        self.leftovers = 0
+        self.retired = False
+        """Started under a policy that has changed since: it finishes calls but begins none."""
+
+
+class BoxManager:
+    """Implements `Boxes`. Make it inside a running event loop's program, `start` it, and `aclose` it at the end."""
+
+    def __init__(
+        self,
+        boxes: Path,
+        request_for: RequestFor,
+        *,
+        start_detached: StartDetached | None = None,
+        extra_folders: tuple[tuple[str, str], ...] = (),
+        idle_limit_s: float = IDLE_LIMIT_S,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            boxes: `Paths.boxes`.
+            request_for: what a box for this key is; called in a thread. May raise BoxUnavailable.
+            start_detached: the sandbox's; another one only in tests.
+            extra_folders: see `RunnerStart`.
+        """
+        self._starter = Starter(boxes, request_for, start_detached or start_in_sandbox, extra_folders)
+        self._idle_limit_s = idle_limit_s
+        self._monotonic = monotonic
+        self._boxes: dict[BoxKey, Box] = {}
+        self._retired: list[Box] = []
+        self._locks: dict[BoxKey, asyncio.Lock] = {}
+        self._started: asyncio.Lock = asyncio.Lock()
+        self._is_started = False
+        self._janitor: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Adopt what an earlier daemon left; done by the first call too. Never raises for a broken box."""
+        async with self._started:
+            if self._is_started:
+                return
+            self._is_started = True
+            await asyncio.to_thread(compile_runner)
+            for found in await asyncio.to_thread(records.find_boxes, self._starter.boxes):
+                await self._adopt(found)
+            self._janitor = asyncio.create_task(self._end_idle_boxes())
+
+    async def run(self, key: BoxKey, call: BoxCall, on_output: OutputSink | None = None) -> BoxOutcome:
+        box = await self._box(key)
+        box.calls += 1
+        try:
+            outcome = await box.link.run(call, on_output)
+            box.leftovers += outcome.leftovers
+            return outcome
+        except BoxLost:
+            await self._bury(box)
+            raise
+        finally:
+            box.calls -= 1
+            box.idle_since = self._monotonic()
+
+    async def collect(self, key: BoxKey, call_key: str) -> BoxOutcome | None:
+        if not self._is_started:
+            await self.start()
+        candidates = [box for box in self._retired if box.found.record.key == key]
+        if key in self._boxes:
+            candidates.append(self._boxes[key])
+        for box in candidates:
+            box.calls += 1
+            try:
+                outcome = await box.link.collect(call_key)
+            except BoxLost:
+                await self._bury(box)
+                continue
+            finally:
+                box.calls -= 1
+                box.idle_since = self._monotonic()
+            if outcome is not None:
+                return outcome
+        return None
+
+    async def stop_all(self, key: BoxKey) -> int:
+        box = self._boxes.get(key)
+        if box is None:
+            return 0
+        try:
+            answer = await box.link.ask("stop_all")
+        except (BoxLost, TimeoutError):
+            await self._bury(box)
+            return 0
+        box.leftovers = 0
+        stopped = answer.get("stopped")
+        return stopped if isinstance(stopped, int) else 0
+
+    async def end(self, key: BoxKey) -> None:
+        async with self._lock(key):
+            for box in [self._boxes.get(key), *self._retired]:
+                if box is not None and box.found.record.key == key:
+                    await self._end_box(box)
+
+    def statuses(self) -> tuple[BoxStatus, ...]:
+        now = self._monotonic()
+        return tuple(
+            BoxStatus(
+                key=box.found.record.key,
+                host_pid=box.found.record.runner_pid,
+                running_calls=box.calls,
+                leftovers=box.leftovers,
+                idle_s=0.0 if box.calls else max(0.0, now - box.idle_since),
+            )
+            for box in (*self._boxes.values(), *self._retired)
+        )
+
+    async def aclose(self) -> None:
+        if self._janitor is not None:
+            self._janitor.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._janitor
+        for box in (*self._boxes.values(), *self._retired):
+            box.link.close()
+        self._boxes.clear()
+        self._retired.clear()
+
+    def _lock(self, key: BoxKey) -> asyncio.Lock:
+        return self._locks.setdefault(key, asyncio.Lock())
+
+    async def _box(self, key: BoxKey) -> Box:
+        """Raises: BoxUnavailable."""
+        box = self._boxes.get(key)
+        if box is not None and not box.link.closed.is_set():
+            return box
+        if not self._is_started:
+            await self.start()
+        async with self._lock(key):
+            box = self._boxes.get(key)
+            if box is not None and not box.link.closed.is_set():
+                return box
+            if box is not None:
+                await self._bury(box)
+            await self._make_room()
+            box = await self._start_box(key)
+            self._boxes[key] = box
+            return box
+
+    async def _start_box(self, key: BoxKey) -> Box:
+        # Shielded: a cancelled waiter must not leave a box that nobody knows.
+        starting = asyncio.ensure_future(asyncio.to_thread(start_box, self._starter, key))
+        try:
+            found = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with contextlib.suppress(BoxUnavailable):
+                await asyncio.to_thread(end_unconnected, await starting)
+            raise
+        try:
+            return await self._connect(found)
+        except (BoxLost, OSError, TimeoutError) as error:
+            await asyncio.to_thread(end_unconnected, found)
+            raise BoxUnavailable(
+                f"The box started but its runner did not answer ({error!r}); `lodger doctor` tests it."
+            ) from error
+
+    async def _connect(self, found: records.FoundBox) -> Box:
+        """Raises: BoxLost; OSError; TimeoutError."""
+        connection = records.connect(found.folder)
+        loop = asyncio.get_running_loop()
+        _, link = await loop.create_unix_connection(lambda: BoxLink(found.token), sock=connection)
+        try:
+            await link.greeted()
+        except BaseException:
+            link.close()
+            raise
+        return Box(found, link, self._monotonic())
+
+    async def _adopt(self, found: records.FoundBox) -> None:
+        try:
+            box = await self._connect(found)
+            listing = await box.link.ask("list")
+        except (BoxLost, OSError, TimeoutError):
+            await asyncio.to_thread(end_unconnected, found)
+            return
+        leftovers = listing.get("leftovers")
+        box.leftovers = leftovers if isinstance(leftovers, int) else 0
+        box.retired = not await asyncio.to_thread(self._still_wanted, found)
+        if box.retired or found.record.key in self._boxes:
+            box.retired = True
+            self._retired.append(box)
+        else:
+            self._boxes[found.record.key] = box
+
+    def _still_wanted(self, found: records.FoundBox) -> bool:
+        try:
+            return fingerprint(self._starter.request_for(found.record.key)) == found.record.fingerprint
+        except Exception:  # noqa: BLE001 - whatever forbids such a box now, the old one begins nothing new
+            return False
+
+    async def _bury(self, box: Box) -> None:
+        """A box whose connection was lost is ended for certain: what it does later nobody would know."""
+        self._forget(box)
+        box.link.close()
+        await asyncio.to_thread(end_unconnected, box.found)
+
+    async def _end_box(self, box: Box) -> None:
+        self._forget(box)
+        box.link.ask_to_end()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_WITHIN_S):
+                await box.link.closed.wait()
+        box.link.close()
+        await asyncio.to_thread(end_unconnected, box.found)
+
+    def _forget(self, box: Box) -> None:
+        key = box.found.record.key
+        if self._boxes.get(key) is box:
+            del self._boxes[key]
+        if box in self._retired:
+            self._retired.remove(box)
+
+    async def _make_room(self) -> None:
+        """Raises: BoxUnavailable when every box is in use."""
+        if len(self._boxes) + len(self._retired) < BOX_LIMIT:
+            return
+        idle = [box for box in (*self._retired, *self._boxes.values()) if not box.calls and not box.leftovers]
+        if not idle:
+            raise BoxUnavailable(f"{BOX_LIMIT} boxes are in use on this machine; end some work first.")
+        await self._end_box(min(idle, key=lambda box: box.idle_since))
+
+    async def _end_idle_boxes(self) -> None:
+        """The janitor; runs for as long as the manager."""
+        while True:
+            await asyncio.sleep(min(30.0, self._idle_limit_s / 2))
+            for box in (*self._boxes.values(), *self._retired):
+                await self._look_at(box)
+
+    async def _look_at(self, box: Box) -> None:
+        if box.link.closed.is_set():
+            if not box.calls:
+                await self._bury(box)
+            return
+        if box.calls or (not box.retired and self._monotonic() - box.idle_since < self._idle_limit_s):
+            return
+        try:
+            listing = await box.link.ask("list")
+        except (BoxLost, TimeoutError):
+            await self._bury(box)
+            return
+        leftovers, running = listing.get("leftovers"), listing.get("running")
+        box.leftovers = leftovers if isinstance(leftovers, int) else 0
+        if not box.leftovers and not running and not box.calls:
+            async with self._lock(box.found.record.key):
+                if not box.calls:
+                    await self._end_box(box)
+
+
+def start_in_sandbox(request: BoxRequest, runner: RunnerStart) -> DetachedBox:
+    """The real one, imported when the first box is started."""
+    from lodger_sandbox.launch import start_detached
+
+    return start_detached(request, runner)
+
+
+def end_unconnected(found: records.FoundBox) -> None:
+    """Kill the box if it still runs, wait for its end and remove its folder."""
+    if records.is_alive(found.folder):
+        records.kill_box(found.record)
+        deadline = time.monotonic() + END_WITHIN_S
+        while records.is_alive(found.folder) and time.monotonic() < deadline:
+            time.sleep(0.005)
+    if not records.is_alive(found.folder):
+        records.remove_folder(found.folder)

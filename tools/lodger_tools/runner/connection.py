@@ -1,0 +1,191 @@
+"""One connection of a daemon: frames in, and out as fast as the daemon reads, without a queue that could grow."""
+
+from __future__ import annotations
+
+import os
+
+from lodger_tools.runner.poll import READABLE, WRITABLE
+from lodger_tools.runner.wire import (
+    HELLO_LIMIT_BYTES,
+    OUTPUT_CHUNK_BYTES,
+    TO_DAEMON_PAYLOAD_LIMIT_BYTES,
+    TO_RUNNER_HEADER_LIMIT_BYTES,
+    TO_RUNNER_PAYLOAD_LIMIT_BYTES,
+    FrameReader,
+    WireError,
+    encode_frame,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from lodger_tools.runner.calls import Call
+    from lodger_tools.runner.poll import Poll
+
+READ_BYTES = 256 * 1024
+WAITING_LOW_BYTES = 256 * 1024
+"""Output is taken from the calls only while less than this waits to be sent."""
+WAITING_LIMIT_BYTES = 16 * 1024 * 1024
+
+
+class Follower:
+    """How far one connection has been told of one call."""
+
+    __slots__ = ("call", "id", "offset")
+
+    def __init__(self, call_id: int, call: Call, offset: int) -> None:
+        self.id = call_id
+        self.call = call
+        self.offset = offset
+
+
+class Connection:
+    __slots__ = (
+        "_closed",
+        "_fd",
+        "_followers",
+        "_on_closed",
+        "_on_frame",
+        "_out",
+        "_poll",
+        "_reader",
+        "_writing",
+        "trusted",
+    )
+
+    def __init__(
+        self,
+        fd: int,
+        poll: Poll,
+        on_frame: Callable[[Connection, dict[str, Any], bytes], None],
+        on_closed: Callable[[Connection], None],
+    ) -> None:
+        self._fd = fd
+        self._poll = poll
+        self._on_frame = on_frame
+        self._on_closed = on_closed
+        self._out = bytearray()
+        self._followers: list[Follower] = []
+        self._writing = False
+        self._closed = False
+        self._reader = FrameReader(HELLO_LIMIT_BYTES, 0)
+        self.trusted = False
+        poll.watch(fd, READABLE, self._ready)
+
+    def trust(self) -> None:
+        self.trusted = True
+        self._reader.header_limit_bytes = TO_RUNNER_HEADER_LIMIT_BYTES
+        self._reader.payload_limit_bytes = TO_RUNNER_PAYLOAD_LIMIT_BYTES
+
+    def close_unless_trusted(self) -> None:
+        if not self.trusted:
+            self.close()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for follower in self._followers:
+            if self._pump in follower.call.watchers:
+                follower.call.watchers.remove(self._pump)
+        self._followers.clear()
+        self._poll.forget(self._fd)
+        os.close(self._fd)
+        self._on_closed(self)
+
+    def send(self, header: dict[str, Any], payload: bytes = b"") -> None:
+        self._out += encode_frame(header, payload)
+        if len(self._out) > WAITING_LIMIT_BYTES:
+            self.close()
+            return
+        self._flush()
+
+    def follow(self, call_id: int, call: Call, offset: int) -> None:
+        """Send the call's output from `offset` on, what is to come as it comes, and its end."""
+        self._followers.append(Follower(call_id, call, offset))
+        if self._pump not in call.watchers:
+            call.watchers.append(self._pump)
+        self._pump()
+
+    def _ready(self, mask: int) -> None:
+        if mask & WRITABLE:
+            self._flush()
+            self._pump()
+        if self._closed or not mask & ~WRITABLE:
+            return
+        try:
+            data = os.read(self._fd, READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._take(data)
+        else:
+            self.close()
+
+    def _take(self, data: bytes) -> None:
+        try:
+            for header, payload in self._reader.feed(data):
+                if self._closed:
+                    return
+                self._on_frame(self, header, payload)
+        except WireError:
+            self.close()
+
+    def _pump(self) -> None:
+        """Move output of the followed calls towards the socket, while it takes it."""
+        moved = True
+        while moved and not self._closed:
+            moved = False
+            for follower in tuple(self._followers):
+                if len(self._out) >= WAITING_LOW_BYTES:
+                    break
+                moved = self._pump_one(follower) or moved
+            if moved:
+                self._flush()
+
+    def _pump_one(self, follower: Follower) -> bool:
+        call = follower.call
+        output = call.output
+        if call.done is None and follower.offset >= output.head_limit_bytes:
+            # The end of a flood is shown when the call has ended; nobody reads that fast.
+            return False
+        if follower.offset < output.total_bytes:
+            data = output.read(follower.offset, OUTPUT_CHUNK_BYTES)
+            if data:
+                header = {"is": "output", "id": follower.id, "offset": follower.offset}
+                follower.offset += len(data)
+            else:
+                gap = output.tail_start - follower.offset
+                header = {"is": "gap", "id": follower.id, "offset": follower.offset, "bytes": gap}
+                follower.offset += gap
+            self._out += encode_frame(header, data)
+            return True
+        if call.done is None:
+            return False
+        self._out += encode_frame(
+            {"is": "done", "id": follower.id, **call.done}, call.text[:TO_DAEMON_PAYLOAD_LIMIT_BYTES]
+        )
+        call.delivered = True
+        self._followers.remove(follower)
+        if all(other.call is not call for other in self._followers) and self._pump in call.watchers:
+            call.watchers.remove(self._pump)
+        return True
+
+    def _flush(self) -> None:
+        if self._closed:
+            return
+        try:
+            while self._out:
+                del self._out[: os.write(self._fd, self._out)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.close()
+            return
+        if bool(self._out) != self._writing:
+            self._writing = bool(self._out)
+            self._poll.change(self._fd, READABLE | WRITABLE if self._writing else READABLE)

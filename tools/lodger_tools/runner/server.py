@@ -1,0 +1,150 @@
+"""The runner's door: the listener, authenticated connections, and what they may ask."""
+
+from __future__ import annotations
+
+import _operator
+import _socket
+import os
+from time import monotonic
+
+from lodger_tools.runner.calls import Call, CallBook
+from lodger_tools.runner.children import Children
+from lodger_tools.runner.connection import Connection
+from lodger_tools.runner.kept_output import KeptOutput
+from lodger_tools.runner.operations import Operations
+from lodger_tools.runner.poll import READABLE, Poll
+from lodger_tools.runner.wire import VERSION, WireError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+CONNECTION_LIMIT = 8
+HELLO_WITHIN_S = 10.0
+ORPHAN_CHECK_S = 30.0
+RUNNING_LIMIT = 32
+"""BEHAVIOUR.md C3."""
+
+
+class Server:
+    def __init__(self, listener_fd: int, token: bytes, orphan_s: float) -> None:
+        self._token = token
+        self._orphan_s = orphan_s
+        self._poll = Poll()
+        self._children = Children(self._poll)
+        self._book = CallBook()
+        self._operations = Operations(self._poll, self._children, self._running_pids)
+        self._connections: list[Connection] = []
+        self._wanted_at = monotonic()
+        self._listener = _socket.socket(fileno=listener_fd)
+        self._listener.setblocking(False)
+        self._poll.watch(listener_fd, READABLE, self._accept)
+        self._poll.after(min(ORPHAN_CHECK_S, orphan_s), self._check_orphan)
+
+    def run(self) -> None:
+        self._poll.run()
+        self._children.kill_all()
+
+    def _accept(self, mask: int) -> None:
+        try:
+            # The C half of socket has no other accept; it returns the descriptor and the address.
+            fd, _address = self._listener._accept()  # type: ignore[attr-defined]  # not in the stubs
+        except OSError:
+            return
+        if len(self._connections) >= CONNECTION_LIMIT:
+            os.close(fd)
+            return
+        os.set_blocking(fd, False)
+        connection = Connection(fd, self._poll, self._received, self._closed)
+        self._connections.append(connection)
+        self._poll.after(HELLO_WITHIN_S, connection.close_unless_trusted)
+
+    def _closed(self, connection: Connection) -> None:
+        self._wanted_at = monotonic()
+        if connection in self._connections:
+            self._connections.remove(connection)
+
+    def _check_orphan(self) -> None:
+        trusted = any(connection.trusted for connection in self._connections)
+        if trusted or self._book.running() or self._children.leftovers(set()) > 0:
+            self._wanted_at = monotonic()
+        elif monotonic() - self._wanted_at >= self._orphan_s:
+            self._poll.running = False
+        self._poll.after(min(ORPHAN_CHECK_S, self._orphan_s), self._check_orphan)
+
+    def _running_pids(self) -> set[int]:
+        return {call.pid for call in self._book.running() if call.pid is not None}
+
+    def _received(self, connection: Connection, header: dict[str, Any], payload: bytes) -> None:
+        """Raises: WireError for whatever a daemon would not send."""
+        if not connection.trusted:
+            self._greet(connection, header)
+            return
+        try:
+            self._serve(connection, header, payload)
+        except (KeyError, TypeError, ValueError) as error:
+            raise WireError(f"a request of another shape: {error!r}") from None
+
+    def _greet(self, connection: Connection, header: dict[str, Any]) -> None:
+        token = header.get("token")
+        if header.get("do") != "hello" or not isinstance(token, str):
+            raise WireError("no greeting")
+        if not _operator._compare_digest(token.encode(), self._token):
+            raise WireError("wrong token")
+        connection.trust()
+        connection.send({"is": "hello", "version": VERSION})
+
+    def _serve(self, connection: Connection, header: dict[str, Any], payload: bytes) -> None:
+        match header["do"]:
+            case "start":
+                self._start(connection, header, payload)
+            case "resume":
+                self._resume(connection, header)
+            case "cancel":
+                call = self._book.find(header["key"])
+                if call is not None and call.done is None:
+                    call.cancel()
+            case "ping":
+                connection.send({"is": "answer", "id": header["id"]})
+            case "list":
+                connection.send({"is": "answer", "id": header["id"], **self._listing()})
+            case "stop_all":
+                connection.send({"is": "answer", "id": header["id"], "stopped": self._children.kill_all()})
+            case "end":
+                self._poll.running = False
+            case other:
+                raise WireError(f"an unknown request: {other!r}")
+
+    def _listing(self) -> dict[str, Any]:
+        self._children.reap()
+        running = self._book.running()
+        return {
+            "running": [call.key for call in running][:RUNNING_LIMIT],
+            "leftovers": self._children.leftovers(self._running_pids()),
+        }
+
+    def _start(self, connection: Connection, header: dict[str, Any], payload: bytes) -> None:
+        key = header["key"]
+        known = self._book.find(key)
+        if known is not None:
+            connection.follow(header["id"], known, 0)
+            return
+        if self._book.was_dropped(key):
+            connection.send({"is": "dropped", "id": header["id"]})
+            return
+        call = Call(key, KeptOutput())
+        self._book.add(call)
+        connection.follow(header["id"], call, 0)
+        if len(self._book.running()) > RUNNING_LIMIT:
+            call.finish("error", f"{RUNNING_LIMIT} calls run in this box already; wait for one of them.")
+            return
+        self._operations.start(call, header["kind"], header["args"], header["cwd"], header["env"], payload)
+
+    def _resume(self, connection: Connection, header: dict[str, Any]) -> None:
+        call = self._book.find(header["key"])
+        if call is not None:
+            connection.follow(header["id"], call, header["offset"])
+        elif self._book.was_dropped(header["key"]):
+            connection.send({"is": "dropped", "id": header["id"]})
+        else:
+            connection.send({"is": "unknown", "id": header["id"]})

@@ -1,0 +1,297 @@
+"""One call that runs in processes: its pipes, its limits and its one end.
+
+The end is decided by reaping, never by the end of the pipe: a child left in the background holds that open. What was
+written before the death is drained for up to 150 ms.
+"""
+
+from __future__ import annotations
+
+import os
+
+from lodger_tools.runner.children import SIGKILL, SIGTERM, now_ticks, signal_group
+from lodger_tools.runner.kept_output import KeptOutput
+from lodger_tools.runner.poll import READABLE, WRITABLE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from lodger_tools.runner.calls import Call
+    from lodger_tools.runner.children import Children
+    from lodger_tools.runner.poll import Poll
+
+DRAIN_S = 0.15
+GRACE_S = 2.0
+"""From TERM to KILL (BEHAVIOUR.md C5)."""
+READ_BYTES = 64 * 1024
+STDERR_LIMIT_BYTES = 32 * 1024
+
+
+class Work:
+    """Owns the pipes of one call. `finish` makes the outcome of exit code, standard error and how it ended."""
+
+    __slots__ = (
+        "_call",
+        "_children",
+        "_errors",
+        "_exit_code",
+        "_finish",
+        "_kill_sent",
+        "_open_pipes",
+        "_poll",
+        "_running_pids",
+        "_started_ticks",
+        "_stdin",
+        "_stdin_fd",
+        "_stops_at_limit",
+        "_timer",
+        "ended_by",
+        "output",
+    )
+
+    def __init__(
+        self,
+        poll: Poll,
+        children: Children,
+        call: Call,
+        running_pids: Callable[[], set[int]],
+        captured: KeptOutput | None = None,
+    ) -> None:
+        """With `captured`, standard output is for `finish` alone and is not streamed."""
+        self.output = call.output if captured is None else captured
+        self._poll = poll
+        self._children = children
+        self._call = call
+        self._running_pids = running_pids
+        self._errors = KeptOutput(STDERR_LIMIT_BYTES // 2, STDERR_LIMIT_BYTES // 2)
+        self._exit_code: int | None = None
+        self._finish: Callable[[Work, int], tuple[str, str, dict[str, Any]]] = plain_finish
+        self._kill_sent = False
+        self._open_pipes: dict[int, KeptOutput] = {}
+        self._started_ticks = now_ticks()
+        self._stdin = b""
+        self._stdin_fd: int | None = None
+        self._stops_at_limit = False
+        self._timer = 0
+        self.ended_by = ""
+        """`timeout`, `cancel`, `limit`, or empty when it ended by itself."""
+        call.cancel = self.cancel
+
+    @property
+    def errors(self) -> str:
+        return self._errors.whole().decode("utf-8", "replace")
+
+    def start_program(
+        self,
+        argv: list[str],
+        cwd: str,
+        environment: dict[str, str],
+        timeout_s: float,
+        *,
+        stdin: bytes | None = None,
+        joined: bool = False,
+        stops_at_limit: bool = False,
+        finish: Callable[[Work, int], tuple[str, str, dict[str, Any]]] | None = None,
+    ) -> None:
+        """With `joined`, standard error goes where standard output goes. Raises: OSError; nothing runs then."""
+        if finish is not None:
+            self._finish = finish
+        self._stops_at_limit = stops_at_limit
+        out_read, out_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        os.set_blocking(out_write, True)
+        err_read, err_write = (-1, out_write) if joined else os.pipe2(os.O_CLOEXEC)
+        in_read, in_write = (None, None) if stdin is None else os.pipe2(os.O_CLOEXEC)
+        try:
+            self._call.pid = self._children.spawn(argv, cwd, environment, in_read, out_write, err_write, self._exited)
+        except OSError:
+            for fd in (out_read, err_read, in_write):
+                if fd is not None and fd >= 0:
+                    os.close(fd)
+            raise
+        finally:
+            os.close(out_write)
+            if not joined:
+                os.close(err_write)
+            if in_read is not None:
+                os.close(in_read)
+        self._watch(out_read, self.output)
+        if not joined:
+            os.set_blocking(err_read, False)
+            self._watch(err_read, self._errors)
+        if in_write is not None:
+            self._feed_stdin(in_write, stdin or b"")
+        self._timer = self._poll.after(timeout_s, self._timed_out)
+
+    def start_fork(
+        self,
+        work: Callable[[], tuple[bool, str]],
+        cwd: str,
+        timeout_s: float,
+        finish: Callable[[Work, int], tuple[str, str, dict[str, Any]]],
+    ) -> None:
+        """Raises: OSError; nothing runs then."""
+        self._finish = finish
+        self._stops_at_limit = True
+        out_read, out_write = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(out_read, False)
+        try:
+            self._call.pid = self._children.fork(work, cwd, out_write, self._exited)
+        except OSError:
+            os.close(out_read)
+            raise
+        finally:
+            os.close(out_write)
+        self._watch(out_read, self.output)
+        self._timer = self._poll.after(timeout_s, self._timed_out)
+
+    def cancel(self) -> None:
+        self._terminate("cancel")
+
+    def _timed_out(self) -> None:
+        self._terminate("timeout")
+
+    def _watch(self, fd: int, kept: KeptOutput) -> None:
+        self._open_pipes[fd] = kept
+        self._poll.watch(fd, READABLE, lambda mask: self._read(fd))
+
+    def _read(self, fd: int) -> None:
+        try:
+            data = os.read(fd, READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._poll.forget(fd)
+            os.close(fd)
+            del self._open_pipes[fd]
+            self._maybe_end()
+            return
+        if self._call.done is not None:
+            # A process left behind still writes; closing the pipe would kill it, so it is read and thrown away.
+            return
+        kept = self._open_pipes[fd]
+        kept.append(data)
+        if self._stops_at_limit and kept is self.output and kept.total_bytes > kept.head_limit_bytes:
+            self._terminate("limit")
+        self._call.changed()
+
+    def _feed_stdin(self, fd: int, data: bytes) -> None:
+        os.set_blocking(fd, False)
+        self._stdin = data
+        self._stdin_fd = fd
+        if not self._write_stdin():
+            self._poll.watch(fd, WRITABLE, lambda mask: self._stdin_writable())
+
+    def _stdin_writable(self) -> None:
+        fd = self._stdin_fd
+        if fd is not None and self._write_stdin():
+            self._poll.forget(fd)
+
+    def _write_stdin(self) -> bool:
+        """Whether all has been written (or nobody reads any more) and the pipe is closed."""
+        fd = self._stdin_fd
+        if fd is None:
+            return True
+        view = memoryview(self._stdin)
+        try:
+            while view:
+                view = view[os.write(fd, view) :]
+        except BlockingIOError:
+            self._stdin = bytes(view)
+            return False
+        except OSError:
+            pass
+        self._stdin = b""
+        self._stdin_fd = None
+        self._poll.forget(fd)
+        os.close(fd)
+        return True
+
+    def _terminate(self, why: str) -> None:
+        if self.ended_by or self._call.done is not None:
+            return
+        self.ended_by = why
+        pid = self._call.pid
+        if pid is not None:
+            signal_group(pid, SIGTERM)
+        self._poll.drop_timer(self._timer)
+        self._timer = self._poll.after(GRACE_S, self._kill)
+        self._maybe_end()
+
+    def _kill(self) -> None:
+        self._kill_sent = True
+        pid = self._call.pid
+        if pid is not None:
+            signal_group(pid, SIGKILL)
+            for process in self._children.processes():
+                if process.session == pid:
+                    signal_group(process.pid, SIGKILL)
+                    self._kill_one(process.pid)
+        self._maybe_end()
+
+    def _kill_one(self, pid: int) -> None:
+        try:
+            os.kill(pid, SIGKILL)
+        except OSError:
+            return
+
+    def _exited(self, exit_code: int) -> None:
+        self._exit_code = exit_code
+        if not self._open_pipes:
+            self._maybe_end()
+        elif not self.ended_by:
+            self._read_rest()
+
+    def _read_rest(self) -> None:
+        """All that stands in the pipes already is read at once; then the drain waits for their ends."""
+        self._poll.drop_timer(self._timer)
+        self._timer = self._poll.after(DRAIN_S, self._end)
+        for fd in tuple(self._open_pipes):
+            self._read(fd)
+            if fd in self._open_pipes:
+                self._read(fd)
+
+    def _maybe_end(self) -> None:
+        if self._exit_code is None or self._call.done is not None:
+            return
+        pid = self._call.pid
+        if self.ended_by and not self._kill_sent and pid is not None and signal_group(pid, 0):
+            # The leader is gone, but others of its group still handle the TERM; the kill timer ends them.
+            self._poll.after(0.02, self._maybe_end)
+            return
+        if self._open_pipes and not self.ended_by:
+            return
+        self._end()
+
+    def _end(self) -> None:
+        if self._call.done is not None or self._exit_code is None:
+            return
+        self._poll.drop_timer(self._timer)
+        if self._stdin_fd is not None:
+            self._poll.forget(self._stdin_fd)
+            os.close(self._stdin_fd)
+            self._stdin_fd = None
+        pid = self._call.pid
+        # 128 + number is how shells write a death by signal.
+        exit_code = self._exit_code if self._exit_code >= 0 else 128 - self._exit_code
+        status, text, details = self._finish(self, exit_code)
+        self._children.reap()
+        running = self._running_pids() - {pid or 0}
+        leftovers = 0 if self._children.alone else self._children.leftovers(running, pid, self._started_ticks)
+        self._call.finish(
+            status,
+            text,
+            exit_code=exit_code,
+            timed_out=self.ended_by == "timeout",
+            cancelled=self.ended_by == "cancel",
+            leftovers=leftovers,
+            details=details,
+        )
+
+
+def plain_finish(work: Work, exit_code: int) -> tuple[str, str, dict[str, Any]]:
+    """Success is exit code 0; the text is standard error (empty when it was joined)."""
+    good = exit_code == 0 and not work.ended_by
+    return ("success" if good else "error"), work.errors, {}
