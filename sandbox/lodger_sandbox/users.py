@@ -1,0 +1,55 @@
+"""As whom boxes run, and whether that user can work in a folder."""
+
+import os
+import pwd
+from typing import Final
+
+from lodger_sandbox.contract import BoxUser, SandboxUnavailable
+
+DEFAULT_USER: Final = "lodger"
+
+
+def box_user(settings_name: str | None = None) -> BoxUser:
+    """The daemon's own user or, when the daemon is root, the system user for boxes.
+
+    Raises: SandboxUnavailable, with the command that makes the user.
+    """
+    uid = os.geteuid()
+    if uid != 0:
+        return _by_uid(uid)
+    name = settings_name or DEFAULT_USER
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError as error:
+        raise SandboxUnavailable(
+            f"The daemon runs as root, so boxes need a user of their own, and there is no user {name!r}. Make it: "
+            f"useradd --system --user-group --no-create-home --shell /usr/sbin/nologin {name}"
+        ) from error
+    if entry.pw_uid == 0:
+        raise SandboxUnavailable(f"Boxes cannot run as {name!r}, which is root. Name another user in the settings.")
+    return BoxUser(entry.pw_uid, entry.pw_gid, entry.pw_name)
+
+
+def _by_uid(uid: int) -> BoxUser:
+    try:
+        return BoxUser(uid, os.getegid(), pwd.getpwuid(uid).pw_name)
+    except KeyError:
+        return BoxUser(uid, os.getegid(), str(uid))
+
+
+def grant_command(user: BoxUser, path: str) -> str:
+    """What the person types to let this user work in `path`; keeps the owner."""
+    return f"setfacl -R -m u:{user.name}:rwX -m d:u:{user.name}:rwX '{path}'"
+
+
+class WorkspaceRefused(SandboxUnavailable):
+    """The box's user cannot work in the folder. Carries the command that would grant it."""
+
+    def __init__(self, path: str, command: str, user: BoxUser) -> None:
+        super().__init__(f"{user.name}, as whom boxes run here, cannot work in {path}. Grant it: {command}")
+        self.path = path
+        self.command = command
+
+
+def refuse_workspace(user: BoxUser, path: str) -> WorkspaceRefused:
+    return WorkspaceRefused(path, grant_command(user, path), user)
