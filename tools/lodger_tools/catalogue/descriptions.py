@@ -1,0 +1,137 @@
+"""What a model is told of the tools: short, and the same bytes every time. Pure."""
+
+from typing import Final
+
+from lodger_tools.json_value import Json, JsonObject
+from lodger_tools.toolbox_contract import Scheduling, ToolDescription
+
+
+def parameters(properties: dict[str, Json], required: tuple[str, ...]) -> JsonObject:
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+def text(description: str) -> JsonObject:
+    return {"type": "string", "description": description}
+
+
+def number(description: str) -> JsonObject:
+    return {"type": "integer", "description": description}
+
+
+def flag(description: str) -> JsonObject:
+    return {"type": "boolean", "description": description}
+
+
+BASH: Final = ToolDescription(
+    name="Bash",
+    description=(
+        "Run a shell command with bash in the working folder and return its output, standard output and error as they"
+        " came. Each call is a shell of its own: variables and `cd` do not last. Standard input is empty. Use Read,"
+        " Write, Edit, Glob and Grep for files. To leave something running, end it with `>FILE 2>&1 &`. Long output is"
+        " cut in the middle, and a file with the whole is named."
+    ),
+    parameters=parameters(
+        {
+            "command": text("The command line."),
+            "description": text("What it does, in five to ten words, for the person who watches."),
+            "timeout": number("Milliseconds after which it is ended; 120000 if not given, at most 600000."),
+        },
+        ("command",),
+    ),
+    scheduling=Scheduling.BARRIER,
+)
+READ: Final = ToolDescription(
+    name="Read",
+    description=(
+        "Read a text file. Lines come as their number, a tab and the text; the number is not part of the file. Up to"
+        " 2000 lines a call; a long file says where to go on."
+    ),
+    parameters=parameters(
+        {
+            "file_path": text("Absolute, or relative to the working folder."),
+            "offset": number("The first line wanted, counted from 1."),
+            "limit": number("How many lines; 2000 if not given."),
+        },
+        ("file_path",),
+    ),
+    scheduling=Scheduling.PARALLEL,
+)
+WRITE: Final = ToolDescription(
+    name="Write",
+    description=(
+        "Give a file its whole content; folders that are missing are made. To change a part of a file use Edit. Refused"
+        " when the file has changed since you read it."
+    ),
+    parameters=parameters(
+        {
+            "file_path": text("Absolute, or relative to the working folder."),
+            "content": text("All of the file's new content."),
+        },
+        ("file_path", "content"),
+    ),
+    scheduling=Scheduling.BARRIER,
+)
+EDIT: Final = ToolDescription(
+    name="Edit",
+    description=(
+        "Replace a text in a file by another. The old text must stand there exactly, and only once unless replace_all"
+        " is set; give enough of what stands around it. Leave out the line numbers that Read shows. Refused when the"
+        " file has changed since you read it."
+    ),
+    parameters=parameters(
+        {
+            "file_path": text("Absolute, or relative to the working folder."),
+            "old_string": text("The text to replace."),
+            "new_string": text("What stands there afterwards."),
+            "replace_all": flag("Replace every occurrence."),
+            "expected_replacements": number("How many occurrences there must be."),
+        },
+        ("file_path", "old_string", "new_string"),
+    ),
+    scheduling=Scheduling.BARRIER,
+)
+GLOB: Final = ToolDescription(
+    name="Glob",
+    description=(
+        "Find files by name, the newest first, hidden ones included. `**/` stands for any folders, `*` and `?` for a"
+        " part of a name, `{a,b}` for either. Up to 2000 paths."
+    ),
+    parameters=parameters(
+        {
+            "pattern": text("For example `**/*.py` or `src/*.{ts,tsx}`."),
+            "path": text("The folder to look in; the working folder if not given."),
+        },
+        ("pattern",),
+    ),
+    scheduling=Scheduling.PARALLEL,
+)
+GREP: Final = ToolDescription(
+    name="Grep",
+    description=(
+        "Search file contents by a regular expression (ripgrep's dialect). Ignored files (.gitignore) are left out."
+    ),
+    parameters=parameters(
+        {
+            "pattern": text("The regular expression."),
+            "path": text("A file or folder; the working folder if not given."),
+            "glob": text("Only files whose names match, for example `*.py`."),
+            "output_mode": {
+                "type": "string",
+                "enum": ["content", "files_with_matches", "count"],
+                "description": "Matching lines, paths (if not given), or how many lines match in each file.",
+            },
+            "-A": number("Lines to show after each match."),
+            "-B": number("Lines to show before each match."),
+            "-C": number("Lines to show before and after each match."),
+            "-n": flag("Show line numbers; true if not given."),
+            "-i": flag("Ignore case."),
+            "type": text("Only files of this type, for example `py` or `rust`."),
+            "head_limit": number("At most so many entries; 100 if not given, 0 for all."),
+            "offset": number("Skip so many entries."),
+            "multiline": flag("Let a match span lines."),
+        },
+        ("pattern",),
+    ),
+    scheduling=Scheduling.PARALLEL,
+)
+TOOLS: Final = (BASH, READ, WRITE, EDIT, GLOB, GREP)

@@ -1,0 +1,219 @@
+"""The one path from a tool call to its result."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from lodger_tools.box.contract import (
+    BoxCall,
+    Boxes,
+    BoxLost,
+    BoxOutcome,
+    BoxUnavailable,
+    EditFile,
+    Operation,
+    PreviewChange,
+    RunCommand,
+    SearchFiles,
+    WriteFile,
+)
+from lodger_tools.catalogue.arguments import BadArguments
+from lodger_tools.catalogue.binding import bind
+from lodger_tools.catalogue.descriptions import TOOLS
+from lodger_tools.catalogue.environment import referenced_secrets, refused_names
+from lodger_tools.json_value import JsonObject
+from lodger_tools.output.core.truncation import (
+    ANY_LIMIT_CHARS,
+    BASH_LIMIT_CHARS,
+    SEARCH_LIMIT_CHARS,
+    truncate_middle,
+)
+from lodger_tools.output.live import LiveOutput
+from lodger_tools.output.overflow import OverflowFolder
+from lodger_tools.redaction.core.escapes import strip_escapes
+from lodger_tools.redaction.core.redactor import Redactor
+from lodger_tools.toolbox_contract import EffectUnknown, ToolDescription, ToolOutcome, ToolRequest
+
+ARGUMENTS_LIMIT_CHARS: Final = 16 * 1024 * 1024
+IN_THREAD_CHARS: Final = 200_000
+"""From here on redaction takes longer than the loop may be held."""
+PREVIEW_LIMIT_CHARS: Final = 512 * 1024
+
+SecretsOf: TypeAlias = Callable[[str], Mapping[str, str]]
+
+
+def no_secrets(agent_id: str) -> Mapping[str, str]:
+    return {}
+
+
+class LodgerToolbox:
+    """Implements `Toolbox` on boxes."""
+
+    def __init__(self, boxes: Boxes, overflow: OverflowFolder, secrets_of: SecretsOf = no_secrets) -> None:
+        """
+        Args:
+            secrets_of: the whole store of one agent, by name; asked at each call, so it should be quick.
+        """
+        self._boxes = boxes
+        self._overflow = overflow
+        self._secrets_of = secrets_of
+        self._redactor = Redactor({})
+        self._redactor_secrets: dict[str, str] = {}
+
+    def tools(self, allowlist: tuple[str, ...] | None = None) -> tuple[ToolDescription, ...]:
+        return TOOLS if allowlist is None else tuple(tool for tool in TOOLS if tool.name in allowlist)
+
+    def check(self, tool_name: str, arguments_json: str) -> JsonObject | str:
+        if len(arguments_json) > ARGUMENTS_LIMIT_CHARS:
+            return f"The arguments of {tool_name} are longer than {ARGUMENTS_LIMIT_CHARS} characters."
+        try:
+            arguments = json.loads(arguments_json)
+        except (ValueError, RecursionError) as error:
+            return f"The arguments of {tool_name} are not valid JSON ({error}); nothing was run. Send the call again."
+        if not isinstance(arguments, dict):
+            return f"The arguments of {tool_name} must be a JSON object; nothing was run."
+        try:
+            bind(tool_name, arguments)
+        except BadArguments as error:
+            return str(error)
+        return arguments
+
+    async def run(self, request: ToolRequest, on_output: Callable[[str], None] | None = None) -> ToolOutcome:
+        try:
+            operation = bind(request.tool_name, request.arguments)
+            call = self._call(request, operation)
+        except BadArguments as error:
+            return ToolOutcome("error", str(error), refused=True)
+        redactor = self._redactor_for(request.box.agent_id)
+        live = None if on_output is None or not isinstance(operation, RunCommand) else LiveOutput(redactor, on_output)
+        try:
+            outcome = await self._boxes.run(request.box, call, None if live is None else live.take)
+        except BoxUnavailable as error:
+            return ToolOutcome("error", str(error), refused=True)
+        except BoxLost as error:
+            raise EffectUnknown(str(error)) from error
+        finally:
+            if live is not None:
+                live.close()
+        return await self._result(request, operation, outcome, redactor)
+
+    async def collect(self, request: ToolRequest) -> ToolOutcome | None:
+        try:
+            operation = bind(request.tool_name, request.arguments)
+        except BadArguments:
+            return None
+        outcome = await self._boxes.collect(request.box, request.call_key)
+        if outcome is None:
+            return None
+        return await self._result(request, operation, outcome, self._redactor_for(request.box.agent_id))
+
+    async def preview(self, request: ToolRequest) -> tuple[JsonObject, ...]:
+        try:
+            operation = bind(request.tool_name, request.arguments)
+            if not isinstance(operation, WriteFile | EditFile):
+                return ()
+            # A key of its own each time: the file may have changed since the last preview of the same call.
+            call = BoxCall(f"preview/{uuid.uuid4()}", PreviewChange(operation), request.cwd)
+            outcome = await self._boxes.run(request.box, call)
+        except (BadArguments, BoxUnavailable, BoxLost) as error:
+            return (unpreviewable(request, str(error)),)
+        text = self._redactor_for(request.box.agent_id).redact(outcome.text)
+        return (diff_in(text) or unpreviewable(request, "No preview could be made."),)
+
+    def _call(self, request: ToolRequest, operation: Operation) -> BoxCall:
+        """Raises: BadArguments when the environment is not allowed."""
+        refused = refused_names(request.environment)
+        if refused:
+            raise BadArguments(f"A tool call may not set {', '.join(refused)}; nothing was run.")
+        environment = dict(request.environment)
+        if isinstance(operation, RunCommand):
+            environment |= referenced_secrets(operation.command, self._secrets_of(request.box.agent_id))
+        return BoxCall(request.call_key, operation, request.cwd, environment)
+
+    async def _result(
+        self, request: ToolRequest, operation: Operation, outcome: BoxOutcome, redactor: Redactor
+    ) -> ToolOutcome:
+        """Redacted before anything else is done with it, then cut; the whole goes to an overflow file."""
+        if len(outcome.text) > IN_THREAD_CHARS:
+            text = await asyncio.to_thread(cleaned, outcome.text, operation, redactor)
+        else:
+            text = cleaned(outcome.text, operation, redactor)
+        limit = limit_for(operation)
+        before, after = around(operation, outcome)
+        path = None
+        if len(before) + len(text) + len(after) > limit:
+            path = await asyncio.to_thread(self._overflow.write, request.box.agent_id, request.tool_name, text)
+            text = truncate_middle(text, limit - len(before) - len(after), path)
+        return ToolOutcome(outcome.status, before + (text or empty_words(operation)) + after, overflow_path=path)
+
+    def _redactor_for(self, agent_id: str) -> Redactor:
+        """Kept while the secrets stay the same: making one costs more than using it."""
+        secrets = dict(self._secrets_of(agent_id))
+        if secrets != self._redactor_secrets:
+            self._redactor = Redactor(secrets)
+            self._redactor_secrets = secrets
+        return self._redactor
+
+
+def cleaned(text: str, operation: Operation, redactor: Redactor) -> str:
+    if isinstance(operation, RunCommand):
+        text = strip_escapes(text)
+    return redactor.redact(text)
+
+
+def limit_for(operation: Operation) -> int:
+    match operation:
+        case RunCommand():
+            return BASH_LIMIT_CHARS
+        case SearchFiles():
+            return SEARCH_LIMIT_CHARS
+        case _:
+            return ANY_LIMIT_CHARS
+
+
+def around(operation: Operation, outcome: BoxOutcome) -> tuple[str, str]:
+    """What stands before and after a command's output: how it ended, and what it left running."""
+    if not isinstance(operation, RunCommand):
+        return "", ""
+    before = ""
+    if outcome.timed_out:
+        before = f"Timed out after {operation.timeout_s:g} s; its processes were ended. Output until then:\n"
+    elif outcome.cancelled:
+        before = "Cancelled; its processes were ended. Output until then:\n"
+    elif outcome.exit_code:
+        before = f"Exit code: {outcome.exit_code}\n"
+    after = ""
+    if outcome.leftovers:
+        one = outcome.leftovers == 1
+        after = f"\n[{outcome.leftovers} {'process still runs' if one else 'processes still run'} in the background.]"
+    return before, after
+
+
+def empty_words(operation: Operation) -> str:
+    return "(no output)" if isinstance(operation, RunCommand) else ""
+
+
+def diff_in(text: str) -> JsonObject | None:
+    """The diff that a box sent, if it has the shape of one."""
+    if len(text) > PREVIEW_LIMIT_CHARS:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or not isinstance(value.get("fileName"), str):
+        return None
+    match value.get("mode"):
+        case "advanced" if isinstance(value.get("hunks"), list):
+            return {"mode": "advanced", "fileName": value["fileName"], "hunks": value["hunks"]}
+        case "fallback" | "unpreviewable" as mode:
+            return {"mode": mode, "fileName": value["fileName"], "reason": str(value.get("reason", ""))}
+        case _:
+            return None
+
+
+def unpreviewable(request: ToolRequest, reason: str) -> JsonObject:
+    path = request.arguments.get("file_path")
+    return {"mode": "unpreviewable", "fileName": path if isinstance(path, str) else "", "reason": reason}
