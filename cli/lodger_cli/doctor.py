@@ -113,7 +113,7 @@ def _disk() -> Check:
 
 def _sandbox(settings: Settings) -> Check:
     from lodger_sandbox.contract import SandboxUnavailable
-    from lodger_sandbox.identity import box_user
+    from lodger_sandbox.users import box_user
     from lodger_sandbox.probe import probe
 
     try:

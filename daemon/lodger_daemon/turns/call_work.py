@@ -13,6 +13,7 @@ from lodger_daemon.store import conversation_rows
 from lodger_daemon.store.journal_rows import CallOutcome, OutcomeStatus
 from lodger_daemon.store.question_rows import StoredQuestion
 from lodger_daemon.turns import records
+from lodger_daemon.turns.call_place import arguments_to_run, place_of_call
 from lodger_daemon.turns.contract import Allow, Deny
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
@@ -56,14 +57,18 @@ async def judge_calls(desk: Desk, action: do.JudgeCalls) -> None:
     desk.feed(told.CallsJudged(action.lease, progress))
 
 
-def judge_now(desk: Desk, work: TurnWork, tool_name: str, arguments: JsonObject) -> CallProgress:
-    to_judge = CallToJudge(
+def call_to_judge(desk: Desk, work: TurnWork, tool_name: str, arguments: JsonObject) -> CallToJudge:
+    return CallToJudge(
         tool_name=tool_name,
         arguments=arguments,
         cwd=work.place.cwd,
         workspace=work.place.box.workspace,
         memory_directory=desk.services.memory_directory(desk.key.agent_id),
     )
+
+
+def judge_now(desk: Desk, work: TurnWork, tool_name: str, arguments: JsonObject) -> CallProgress:
+    to_judge = call_to_judge(desk, work, tool_name, arguments)
     verdict = desk.services.judge.judge(to_judge, desk.live.mode(desk.services.options))
     return as_progress(verdict, to_judge)
 
@@ -189,13 +194,15 @@ def progress_of_question(question: StoredQuestion) -> CallProgress | None:
 
 
 def tool_request(desk: Desk, work: TurnWork, run_id: RunId, call: Call, arguments: JsonObject) -> ToolRequest:
-    key = desk.key
+    key, home = desk.key, desk.services.options.home
+    judged = call_to_judge(desk, work, call.tool_name, arguments)
+    place = place_of_call(work.place, judged, home)
     return ToolRequest(
         call_key=str(CallKey(key, run_id, call.tool_call_id)),
         tool_name=call.tool_name,
-        arguments=arguments,
-        box=work.place.box,
-        cwd=work.place.cwd,
+        arguments=arguments_to_run(judged, home),
+        box=place.box,
+        cwd=place.cwd,
         environment={
             "AGENT_ID": key.agent_id,
             "CONVERSATION_ID": key.conversation_id,

@@ -30,6 +30,8 @@ class TurnOptions:
 
     workspace: str
     """Where an agent works when nobody names a folder."""
+    home: str = ""
+    """The person's home, which boxes see as a private folder; where `~` leads."""
     machine_name: str = "this machine"
     operating_system: str = "Linux"
     default_mode: Mode = Mode.STANDARD

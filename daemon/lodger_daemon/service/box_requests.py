@@ -1,0 +1,85 @@
+"""What each box of this machine may see: the one place that decides mounts, masks and environment."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from lodger_daemon.identity import AgentId
+from lodger_daemon.paths import Paths
+from lodger_daemon.service.settings import Settings
+from lodger_sandbox.contract import BoxRequest, BoxUser, Mount
+from lodger_sandbox.users import box_user
+from lodger_tools.box.contract import BoxKey, BoxProfile
+
+OVERFLOW_INSIDE: Final = "/run/lodger/overflow"
+MEMORY_FOLDER_NAME: Final = "memory"
+_SYSTEM_PATH: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+_TOOLCHAINS: Final = (".local/bin", ".cargo/bin", ".volta/bin", ".deno/bin", ".bun/bin", ".pyenv/shims", "go/bin")
+_PASSED_ON: Final = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "COLORTERM")
+
+
+class BoxRequests:
+    """Turns a box key into a request. Paths and settings are those of the daemon's start."""
+
+    def __init__(self, paths: Paths, settings: Settings, environment: Mapping[str, str]) -> None:
+        self._paths = paths
+        self._settings = settings
+        self._environment = environment
+
+    @property
+    def memory_inside(self) -> str:
+        """Where every box shows its agent's checkout."""
+        return str(self._paths.home / MEMORY_FOLDER_NAME)
+
+    def user(self) -> BoxUser:
+        """Raises: SandboxUnavailable, naming the command that makes the user."""
+        return box_user(self._settings.machine.box_user if os.getuid() == 0 else None)
+
+    def checkout(self, agent_id: AgentId) -> Path:
+        return self._paths.agents / agent_id / "checkout"
+
+    def for_key(self, key: BoxKey) -> BoxRequest:
+        """Raises: SandboxUnavailable."""
+        agent_id = AgentId(key.agent_id)
+        overflow = self._paths.overflow / agent_id
+        mounts = (
+            Mount(str(self.checkout(agent_id)), self.memory_inside, writable=key.profile is not BoxProfile.READ_ONLY),
+            Mount(str(overflow), OVERFLOW_INSIDE),
+        )
+        environment = {"MEMORY_DIR": self.memory_inside, "AGENT_ID": key.agent_id}
+        return self._request(key.workspace, key.profile, mounts, environment)
+
+    def for_person(self, folder: str) -> BoxRequest:
+        """A box for a command of the person's own: no agent's memory in it. Raises: SandboxUnavailable."""
+        return self._request(folder, BoxProfile.PERSON, (), {})
+
+    def _request(
+        self, workspace: str, profile: BoxProfile, mounts: tuple[Mount, ...], more: Mapping[str, str]
+    ) -> BoxRequest:
+        return BoxRequest(
+            workspace=workspace,
+            profile=profile.value,
+            user=self.user(),
+            home=str(self._paths.home),
+            mounts=mounts,
+            masks=(str(self._paths.config), str(self._paths.state)),
+            environment={**self._base_environment(), **more},
+        )
+
+    def _base_environment(self) -> dict[str, str]:
+        home = self._paths.home
+        toolchains = [str(home / name) for name in _TOOLCHAINS if (home / name).is_dir()]
+        environment = {name: self._environment[name] for name in _PASSED_ON if name in self._environment}
+        environment.setdefault("LANG", "C.UTF-8")
+        return {
+            **environment,
+            "HOME": str(home),
+            "PATH": ":".join((*toolchains, *_SYSTEM_PATH)),
+            "USER": self.user().name,
+            "LOGNAME": self.user().name,
+            "SHELL": "/bin/bash",
+            "GIT_TERMINAL_PROMPT": "0",
+            "PAGER": "cat",
+            "GIT_PAGER": "cat",
+        }
