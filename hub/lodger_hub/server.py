@@ -92,7 +92,14 @@ async def _serve_on(
     )
     server = _Server(config, lambda: ready(_url(listener, options)))
     with _stopping_on_signals(server):
-        await server.serve([listener])
+        serving = asyncio.create_task(server.serve([listener]))
+        try:
+            await asyncio.shield(serving)
+        except asyncio.CancelledError:
+            # Sockets are closed in order, within the limit; then the cancellation goes on.
+            server.should_exit = True
+            await serving
+            raise
 
 
 def _memory_host(root: Path, switchboard: Switchboard) -> GitHost:

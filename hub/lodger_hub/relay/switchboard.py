@@ -9,6 +9,7 @@ from typing import Final
 
 from starlette.websockets import WebSocket
 
+from lodger_hub.errors import StoreFailed
 from lodger_hub.options import RelayLimits
 from lodger_hub.relay.core.bare import ForOne, Interest, downward, parse, upward
 from lodger_hub.relay.links import (
@@ -105,9 +106,16 @@ class MachineLink(SocketLink):
             if frame is not None and frame["type"] == "ping":
                 self.last_heartbeat_at_ms = int(self._wall() * 1000)
                 self.out.force(PONG)
-                await store.note_contact(self.environment.connection_id, self.last_heartbeat_at_ms)
+                await self._keep_heartbeat(store)
             elif not self.enveloped:
                 self._fan_out(text)
+
+    async def _keep_heartbeat(self, store: HubStore) -> None:
+        try:
+            await store.note_contact(self.environment.connection_id, self.last_heartbeat_at_ms)
+        except StoreFailed as error:
+            # The link works without; the moment in memory is what is shown while it is up.
+            logger.warning("%s", error)
 
     def announce(self, frame: str) -> None:
         self.out.force(frame)

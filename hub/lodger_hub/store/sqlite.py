@@ -58,6 +58,7 @@ class SqliteHubStore:
         self._database = database
         self._thread = thread
         self._file = file
+        self._closed = False
 
     @classmethod
     async def open(cls, file: Path) -> Self:
@@ -164,6 +165,7 @@ class SqliteHubStore:
         return await self._run(work)
 
     async def aclose(self) -> None:
+        self._closed = True
         await asyncio.get_running_loop().run_in_executor(self._thread, self._database.close)
         self._thread.shutdown(wait=False)
 
@@ -174,6 +176,8 @@ class SqliteHubStore:
             with self._database:
                 return work(self._database)
 
+        if self._closed:
+            raise StoreFailed(self._file, "it is closed")
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, transaction)
         except sqlite3.Error as error:

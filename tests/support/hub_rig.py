@@ -1,0 +1,208 @@
+"""A real hub in the test's loop, a byte-level proxy in front of it, and peers that remember what they were given."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lodger_daemon.randomness import SeededRng
+from lodger_daemon.system_clock import SystemClock
+from lodger_daemon.uplink.link import Uplink
+from lodger_daemon.uplink.router import FramePeer, SendFrame
+from lodger_daemon.uplink.timing import UplinkTiming
+from lodger_hub.options import HubOptions, RelayLimits
+from lodger_hub.server import serve
+from websockets.asyncio.client import ClientConnection, connect
+
+LIMIT_S = 15.0
+QUICK = UplinkTiming(probe_interval_s=0.1, wake_check_s=0.05, time_scale=0.05)
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for a condition that another task makes true."""
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            while not condition():
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        raise AssertionError(f"never happened: {what}") from None
+
+
+@dataclass
+class Hub:
+    state: Path
+    url: str
+
+    def token(self, role: str) -> str:
+        return (self.state / f"{role}.token").read_text().strip()
+
+    def client(self, machine: str, query: str = "", token: str | None = None) -> connect:
+        return connect(
+            f"{self.url.replace('http', 'ws')}/v1/environments/{machine}/status/ws{query}",
+            additional_headers={"Authorization": f"Bearer {token or self.token('client')}"},
+            compression=None,
+            max_size=None,
+        )
+
+    def machine(self, ws_url: str, device_id: str = "device-1") -> connect:
+        return connect(
+            f"{ws_url}&deviceId={device_id}&connectionName=test",
+            additional_headers={"Authorization": f"Bearer {self.token('machine')}"},
+            compression=None,
+            max_size=None,
+        )
+
+
+@contextlib.asynccontextmanager
+async def running_hub(state: Path, port: int = 0, limits: RelayLimits | None = None) -> AsyncIterator[Hub]:
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    options = HubOptions(state=state, port=port, limits=limits or RelayLimits())
+    task = asyncio.create_task(serve(options, ready.set_result))
+    await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED, timeout=LIMIT_S)
+    if task.done():
+        await task
+    try:
+        yield Hub(state, ready.result())
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@dataclass
+class EchoPeer:
+    """Answers each frame with itself, marked."""
+
+    send: SendFrame
+    label: str
+    got: list[bytes] = field(default_factory=list)
+    closed: bool = False
+
+    async def receive(self, frame: bytes) -> None:
+        self.got.append(frame)
+        if frame == b'{"type":"boom"}':
+            raise RuntimeError("boom")
+        content = json.loads(frame)
+        for number in range(content.get("answers", 1)):
+            await self.send(json.dumps({**content, "answer": number}).encode())
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class EchoRouter:
+    peers: list[EchoPeer] = field(default_factory=list)
+
+    def open(self, send: SendFrame, label: str) -> FramePeer:
+        peer = EchoPeer(send, label)
+        self.peers.append(peer)
+        return peer
+
+
+@dataclass
+class Rig:
+    uplink: Uplink
+    router: EchoRouter
+    heads: list[tuple[str, str]]
+
+
+@contextlib.asynccontextmanager
+async def running_uplink(
+    url: str,
+    token: str,
+    *,
+    device_id: str = "device-1",
+    timing: UplinkTiming = QUICK,
+    metadata: Mapping[str, object] | None = None,
+) -> AsyncIterator[Rig]:
+    router = EchoRouter()
+    heads: list[tuple[str, str]] = []
+
+    async def provide() -> str:
+        return token
+
+    uplink = Uplink(
+        url,
+        provide,
+        device_id,
+        "test machine",
+        metadata or {"lettaCodeVersion": "0.1"},
+        router,
+        lambda agent, head: heads.append((agent, head)),
+        SystemClock(),
+        SeededRng(1),
+        timing=timing,
+    )
+    task = asyncio.create_task(uplink.run())
+    try:
+        yield Rig(uplink, router, heads)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def receive_json(socket: ClientConnection) -> Any:
+    async with asyncio.timeout(LIMIT_S):
+        return json.loads(await socket.recv())
+
+
+class Proxy:
+    """Passes bytes on, until it is told to swallow them without closing anything."""
+
+    def __init__(self, target_port: int) -> None:
+        self._target_port = target_port
+        self._server: asyncio.Server | None = None
+        self._writers: list[asyncio.StreamWriter] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.swallowed_connections: set[int] = set()
+        self.connections = 0
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def swallow(self) -> None:
+        """From now on the connections there are carry nothing; new ones work."""
+        self.swallowed_connections = set(range(self.connections + 1))
+
+    async def __aenter__(self) -> "Proxy":
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        number = self.connections
+        upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        self._writers += [writer, upstream_writer]
+        for source, sink in ((reader, upstream_writer), (upstream_reader, writer)):
+            task = asyncio.create_task(self._pump(number, source, sink))
+            self._tasks.add(task)
+
+    async def _pump(self, number: int, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(65536):
+                if number not in self.swallowed_connections:
+                    sink.write(data)
+                    await sink.drain()
+            if number not in self.swallowed_connections:
+                sink.close()
+
+
+@contextlib.contextmanager
+def no_leaks() -> Iterator[None]:
+    before = asyncio.all_tasks()
+    yield
+    assert asyncio.all_tasks() <= before

@@ -1,0 +1,154 @@
+"""The uplink against a real hub over real sockets."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from lodger_daemon.uplink.core.status import UplinkState
+from lodger_daemon.uplink.errors import InsecureHubUrl
+from lodger_daemon.uplink.timing import UplinkTiming
+from support.hub_rig import QUICK, Proxy, Rig, receive_json, running_hub, running_uplink, until
+
+
+async def connected(rig: Rig) -> None:
+    await until(lambda: rig.uplink.status().state is UplinkState.CONNECTED, f"connected; {rig.uplink.status()}")
+
+
+async def test_a_thousand_frames_come_in_order_for_each_of_three_clients(tmp_path: Path) -> None:
+    async with running_hub(tmp_path) as hub, running_uplink(hub.url, hub.token("machine")) as rig:
+        await connected(rig)
+
+        async def talk(name: str) -> list[int]:
+            async with hub.client("device-1") as socket:
+                for number in range(1000):
+                    await socket.send(json.dumps({"type": "x", "who": name, "n": number}))
+                frames = [await receive_json(socket) for _ in range(1000)]
+                assert {frame["who"] for frame in frames} == {name}
+                return [frame["n"] for frame in frames]
+
+        results = await asyncio.gather(*(talk(name) for name in "abc"))
+        assert results == [list(range(1000))] * 3
+        await until(lambda: all(peer.closed for peer in rig.router.peers), "peers closed")
+        assert len(rig.router.peers) == 3
+
+
+async def test_a_restarted_hub_is_found_again_over_the_same_lease(tmp_path: Path) -> None:
+    async with running_hub(tmp_path) as hub:
+        port = int(hub.url.rpartition(":")[2])
+        async with running_uplink(hub.url, hub.token("machine")) as rig:
+            await connected(rig)
+            lease = rig.uplink.status().connection_id
+
+            async def restart() -> None:
+                async with running_hub(tmp_path, port):
+                    await until(lambda: rig.uplink.status().state is UplinkState.CONNECTED, "connected again")
+                    assert rig.uplink.status().connection_id == lease
+
+            # The first hub is ended by its own context when this one is entered under the same port.
+            await hub_stop(hub.url)
+            await until(lambda: rig.uplink.status().state is not UplinkState.CONNECTED, "the loss was noticed")
+            await restart()
+
+
+async def hub_stop(url: str) -> None:
+    """End the hub that runs in this loop, the way its process would end."""
+    for task in asyncio.all_tasks():
+        if getattr(task.get_coro(), "__name__", "") == "serve":
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_swallowing_path_is_given_up_and_dialled_anew(tmp_path: Path) -> None:
+    async with running_hub(tmp_path) as hub, Proxy(int(hub.url.rpartition(":")[2])) as proxy:
+        async with running_uplink(f"http://127.0.0.1:{proxy.port}", hub.token("machine")) as rig:
+            await connected(rig)
+            before = proxy.connections
+            proxy.swallow()
+            await until(lambda: proxy.connections > before, "a new connection")
+            await connected(rig)
+            async with hub.client("device-1") as socket:
+                await socket.send('{"type":"x"}')
+                assert await receive_json(socket) == {"type": "x", "answer": 0}
+
+
+async def test_a_blocked_loop_does_not_kill_a_healthy_link(tmp_path: Path) -> None:
+    import time
+
+    async with running_hub(tmp_path) as hub, running_uplink(hub.url, hub.token("machine")) as rig:
+        await connected(rig)
+        since = rig.uplink.status().since
+        await asyncio.sleep(0.15)
+        # Many probe intervals long; the probes that were due are not made up for.
+        time.sleep(1.5)
+        await asyncio.sleep(0.5)
+        assert (rig.uplink.status().state, rig.uplink.status().since) == (UplinkState.CONNECTED, since)
+
+
+async def test_a_second_process_takes_the_place_and_the_first_stops_dialling(tmp_path: Path) -> None:
+    async with running_hub(tmp_path) as hub, running_uplink(hub.url, hub.token("machine")) as first:
+        await connected(first)
+        async with running_uplink(hub.url, hub.token("machine")) as second:
+            await connected(second)
+            await until(lambda: first.uplink.status().state is UplinkState.SUPERSEDED, "superseded")
+            assert "taken this machine's place" in (first.uplink.status().reason or "")
+            await asyncio.sleep(0.3)
+            assert first.uplink.status().state is UplinkState.SUPERSEDED
+            assert second.uplink.status().state is UplinkState.CONNECTED
+        first.uplink.resume()
+        await connected(first)
+
+
+async def test_a_client_whose_frame_breaks_its_peer_is_closed_and_others_go_on(tmp_path: Path) -> None:
+    async with running_hub(tmp_path) as hub, running_uplink(hub.url, hub.token("machine")) as rig:
+        await connected(rig)
+        async with hub.client("device-1") as good, hub.client("device-1") as bad:
+            await bad.send('{"type":"boom"}')
+            await asyncio.wait_for(bad.wait_closed(), 5)
+            assert bad.close_code == 1011
+            await good.send('{"type":"x"}')
+            assert (await receive_json(good))["type"] == "x"
+
+
+async def test_a_moved_head_reaches_the_callback(tmp_path: Path) -> None:
+    from lodger_hub.relay.switchboard import Switchboard
+
+    boards: list[Switchboard] = []
+    original = Switchboard.__init__
+
+    def remember(self: Switchboard, *args: object, **named: object) -> None:
+        original(self, *args, **named)  # type: ignore[arg-type]
+        boards.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Switchboard, "__init__", remember)
+        async with running_hub(tmp_path) as hub, running_uplink(hub.url, hub.token("machine")) as rig:
+            await connected(rig)
+            boards[0].announce_head("agent-1", "abc")
+            await until(lambda: rig.heads == [("agent-1", "abc")], "the head was told")
+
+
+async def test_status_says_when_and_why(tmp_path: Path) -> None:
+    async with running_hub(tmp_path) as hub, running_uplink(hub.url, "wrong-token") as rig:
+        await until(lambda: rig.uplink.status().state is UplinkState.WAITING, "waiting")
+        status = rig.uplink.status()
+        assert status.reason == "the hub answered 401: the token is not valid here"
+        assert status.next_attempt_at is not None
+        assert status.next_attempt_at > status.since
+        assert status.failures >= 1
+    assert rig.uplink.status().state is UplinkState.STOPPED
+
+
+@pytest.mark.parametrize("url", ["http://hub.example", "ftp://localhost", "https://", "http://127.0.0.1:99999", "x"])
+def test_an_address_that_would_send_the_token_in_the_clear_is_refused(url: str) -> None:
+    from lodger_daemon.uplink.registration import check_hub_url
+
+    with pytest.raises(InsecureHubUrl):
+        check_hub_url(url)
+
+
+def test_defaults_keep_what_is_promised() -> None:
+    timing = UplinkTiming()
+    assert (1 + 3) * timing.probe_interval_s <= 90
+    assert timing.wake_check_s + 2 * timing.wake_probe_interval_s <= 5.0
+    assert QUICK.send_limit_s == timing.send_limit_s
