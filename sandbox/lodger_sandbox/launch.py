@@ -15,6 +15,7 @@ from lodger_sandbox.core.make_policy import Program
 from lodger_sandbox.core.policy import Policy
 from lodger_sandbox.launcher import NO_ACCESS
 from lodger_sandbox.prepare import Prepared, Rewrite, policy_for, prepared_box, unavailable
+from lodger_sandbox.process_facts import name_and_start
 from lodger_sandbox.users import refuse_workspace
 
 START_LIMIT_S: Final = 10.0
@@ -127,7 +128,7 @@ def _see_it_run(pid: int, deadline_mono: float) -> int | None:
         ended = select.poll()
         ended.register(pidfd, select.POLLIN)
         while not ended.poll(_LOOK_AGAIN_MS):
-            name, start_ticks = _name_and_start(pid)
+            name, start_ticks = name_and_start(pid)
             if name != "bwrap":
                 return start_ticks
             if time.monotonic() > deadline_mono:
@@ -137,14 +138,6 @@ def _see_it_run(pid: int, deadline_mono: float) -> int | None:
     finally:
         os.close(pidfd)
     return None
-
-
-def _name_and_start(pid: int) -> tuple[str, int]:
-    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-        text = file.read()
-    name, _, rest = text.partition("(")[2].rpartition(")")
-    # Field 22 of the line; `rest` starts with field 3.
-    return name, int(rest.split()[19])
 
 
 def _read_errors(errors_fd: int) -> str:

@@ -1,0 +1,58 @@
+"""Asking the kernel, as the box's user, whether a folder can be worked in."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from lodger_sandbox.contract import BoxUser, SandboxUnavailable
+from lodger_sandbox.host import base_interpreter
+from lodger_sandbox.launcher import NO_ACCESS
+from lodger_sandbox.sources import open_without_links
+from lodger_sandbox.users import refuse_workspace
+
+LAUNCHER: Final = str(Path(__file__).with_name("launcher.py"))
+_ASK_LIMIT_S: Final = 5.0
+
+
+def workspace_access(user: BoxUser, path: str, *, writable: bool = True) -> None:
+    """Whether boxes of this user can work in a folder, asked of the kernel as that user. Blocks for some 20 ms.
+
+    `start_detached` asks the same; this is for saying so before there is anything to start.
+
+    Raises: WorkspaceRefused with the command that grants it; PolicyRefused for a missing or linked folder.
+    """
+    mode = os.R_OK | os.X_OK | (os.W_OK if writable else 0)
+    descriptor = open_without_links(path)
+    try:
+        if os.geteuid() == user.uid:
+            allowed = os.access(f"/proc/self/fd/{descriptor}", mode)
+        else:
+            allowed = _launcher_allows(user, descriptor, mode)
+    finally:
+        os.close(descriptor)
+    if not allowed:
+        raise refuse_workspace(user, path)
+
+
+def _launcher_allows(user: BoxUser, descriptor: int, mode: int) -> bool:
+    words = (f"user={user.uid}:{user.gid}", f"stage={descriptor}", f"access={mode}:/run/{descriptor}")
+    plan_fd = os.memfd_create("lodger-plan", os.MFD_CLOEXEC)
+    try:
+        os.write(plan_fd, "".join(f"{word}\0" for word in words).encode())
+        os.lseek(plan_fd, 0, os.SEEK_SET)
+        asked = subprocess.run(
+            (base_interpreter().executable, "-I", "-S", "-B", LAUNCHER, str(plan_fd)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            pass_fds=(plan_fd, descriptor),
+            env={},
+            cwd="/",
+            check=False,
+            timeout=_ASK_LIMIT_S,
+        )
+    finally:
+        os.close(plan_fd)
+    if asked.returncode not in (0, NO_ACCESS):
+        raise SandboxUnavailable(f"The launcher failed: {asked.stderr.decode('utf-8', 'replace').strip()[-500:]}")
+    return asked.returncode == 0
