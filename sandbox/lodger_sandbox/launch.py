@@ -4,9 +4,11 @@ import fcntl
 import json
 import os
 import select
+import signal
 import subprocess
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from lodger_sandbox.contract import BoxRequest, DetachedBox, RunnerStart, SandboxUnavailable
@@ -59,15 +61,40 @@ def start_with_policy(
         )
         deadline_mono = time.monotonic() + START_LIMIT_S
         outer_pid = _start_launcher(prepared, request, runner, gate_read_fd, errors_fd)
+        # Taken while bwrap waits at the gate, so the descriptor names that process and no other.
+        outer = opened.enter_context(_killed_unless_kept(outer_pid))
         gate.write(b"!")
         runner_pid = first_process(prepared, deadline_mono)
-        if runner_pid is None:
+        start_ticks = None if runner_pid is None else _see_it_run(runner_pid, deadline_mono)
+        if runner_pid is None or start_ticks is None:
             raise unavailable(_read_errors(errors_fd), request, policy)
-        start_ticks = _see_it_run(runner_pid, deadline_mono)
-        if start_ticks is None:
-            raise unavailable(_read_errors(errors_fd), request, policy)
+        outer.keep()
         _close_errors(errors_fd)
         return DetachedBox(outer_pid, runner_pid, start_ticks)
+
+
+class _Outer:
+    def __init__(self) -> None:
+        self.kept = False
+
+    def keep(self) -> None:
+        self.kept = True
+
+
+@contextmanager
+def _killed_unless_kept(pid: int) -> Iterator[_Outer]:
+    """A start that failed or took too long leaves nothing running."""
+    pidfd = os.pidfd_open(pid)
+    outer = _Outer()
+    try:
+        yield outer
+    finally:
+        if not outer.kept:
+            try:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        os.close(pidfd)
 
 
 def _start_launcher(prepared: Prepared, request: BoxRequest, runner: RunnerStart, gate_fd: int, errors_fd: int) -> int:

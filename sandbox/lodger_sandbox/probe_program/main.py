@@ -6,10 +6,7 @@ main.py HOST_PID HOST_PID_START PORT ABSTRACT_NAME OUTSIDE_FOLDER CANARY_FILE MA
 import _socket
 import os
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 DONE = "done"
 
