@@ -32,7 +32,7 @@ from lodger_daemon.turns.core.events import (
     TurnFinished,
     UsageReported,
 )
-from lodger_tools.json_value import JsonObject
+from lodger_tools.json_value import Json, JsonObject
 
 DEVICE_STATUS: Final = "update_device_status"
 
@@ -102,11 +102,11 @@ def loop_status(key: ConversationKey, event: LoopStatusChanged, number: int | No
 
 
 def queue_changed(key: ConversationKey, event: QueueChanged, number: int | None = None) -> Body:
-    removed = [
+    removed: list[Json] = [
         {"client_message_id": removal.client_message_id, "disposition": removal.disposition}
         for removal in event.removed
     ]
-    fields: JsonObject = {"queue": [_queue_item(item) for item in event.queue], "removed": [*removed]}
+    fields: JsonObject = {"queue": [_queue_item(item) for item in event.queue], "removed": removed}
     # A transition is told once and nowhere else, so it must reach even a slow reader (PROTOCOL.md 2.5).
     merge = Merge.NEVER if removed else Merge.NEWEST
     return event_body("update_queue", key, fields, merge=merge, event_number=number)

@@ -1,0 +1,114 @@
+"""Reading agents, conversations and transcripts, and the little that is written of them."""
+
+from typing import Final
+
+from lodger_daemon.clients.connection import ClientConnection
+from lodger_daemon.clients.core.records import agent_object, conversation_object, new_agent
+from lodger_daemon.identity import DEFAULT_CONVERSATION, AgentId, ConversationId, ConversationKey
+from lodger_daemon.turns.contract import AgentRecord, ConversationError
+from lodger_protocol.commands import (
+    AgentCreate,
+    AgentList,
+    AgentRetrieve,
+    AgentUpdate,
+    ConversationList,
+    ConversationMessagesList,
+    ConversationRetrieve,
+    JsonMap,
+)
+from lodger_tools.json_value import Json, JsonObject
+
+DEFAULT_PAGE: Final = 50
+"""The protocol's (PROTOCOL.md 4.8)."""
+PAGE_LIMIT: Final = 1000
+
+Listing = (
+    AgentCreate
+    | AgentList
+    | AgentRetrieve
+    | AgentUpdate
+    | ConversationList
+    | ConversationMessagesList
+    | ConversationRetrieve
+)
+
+
+async def answer_listing(connection: ClientConnection, command: Listing) -> None:
+    """Raises: ConversationError with words for the person; the caller makes the failed response of it."""
+    payload = await _payload(connection, command)
+    connection.respond(
+        {"type": f"{command.type}_response", "request_id": command.request_id, "success": True, **payload}
+    )
+
+
+async def _payload(connection: ClientConnection, command: Listing) -> JsonObject:
+    conversations = connection.services.conversations
+    match command:
+        case AgentList():
+            return {"agents": [await _agent(connection, agent) for agent in await conversations.list_agents()]}
+        case AgentRetrieve():
+            agent = await conversations.get_agent(AgentId(command.agent_id))
+            if agent is None:
+                raise ConversationError(f"Agent {command.agent_id} not found")
+            return {"agent": await _agent(connection, agent)}
+        case AgentCreate():
+            return {"agent": await _agent(connection, await conversations.create_agent(new_agent({**command.body})))}
+        case AgentUpdate():
+            changed = await conversations.update_agent(AgentId(command.agent_id), {**command.body})
+            return {"agent": await _agent(connection, changed)}
+        case ConversationList():
+            query = command.query or {}
+            agent_id = query.get("agent_id")
+            found = await conversations.list_conversations(
+                AgentId(agent_id) if isinstance(agent_id, str) else None, _limit(query)
+            )
+            return {"conversations": [conversation_object(one) for one in found]}
+        case ConversationRetrieve():
+            record = await conversations.find_conversation(command.conversation_id)
+            if record is None:
+                raise ConversationError(f"Conversation {command.conversation_id} not found")
+            return {"conversation": conversation_object(record)}
+        case ConversationMessagesList():
+            return await _messages(connection, command.conversation_id, command.query or {})
+
+
+async def _agent(connection: ClientConnection, agent: AgentRecord) -> JsonObject:
+    return agent_object(agent, await connection.services.models.describe(agent.model))
+
+
+async def _messages(connection: ClientConnection, conversation_id: str, query: JsonMap) -> JsonObject:
+    key = await _find(connection, conversation_id, query.get("agent_id"))
+    limit = _limit(query)
+    messages = await connection.services.conversations.list_messages(
+        key,
+        limit=limit + 1,
+        descending=query.get("order") != "asc",
+        before=_text(query.get("before")),
+        after=_text(query.get("after")),
+    )
+    shown: list[Json] = [*messages[:limit]]
+    ids = [message["id"] for message in messages[:limit]]
+    oldest = None if not ids else ids[0] if query.get("order") == "asc" else ids[-1]
+    return {"messages": shown, "next_before": oldest, "has_more": len(messages) > limit}
+
+
+async def _find(connection: ClientConnection, conversation_id: str, agent_id: Json) -> ConversationKey:
+    if isinstance(agent_id, str):
+        return ConversationKey(AgentId(agent_id), ConversationId(conversation_id))
+    if conversation_id == DEFAULT_CONVERSATION:
+        raise ConversationError("The conversation `default` exists once per agent: name the agent in query.agent_id")
+    record = await connection.services.conversations.find_conversation(conversation_id)
+    if record is None:
+        raise ConversationError(f"Conversation {conversation_id} not found")
+    return record.key
+
+
+def _limit(query: JsonMap) -> int:
+    wanted = query.get("limit")
+    if not isinstance(wanted, int) or isinstance(wanted, bool):
+        return DEFAULT_PAGE
+    return min(max(wanted, 1), PAGE_LIMIT)
+
+
+def _text(value: Json) -> str | None:
+    return value if isinstance(value, str) else None

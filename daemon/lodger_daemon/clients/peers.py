@@ -1,0 +1,42 @@
+"""Whose process is at the other end of a socket, by the kernel's word."""
+
+import socket
+import struct
+import sys
+from pathlib import Path
+from typing import Final
+
+from lodger_daemon.clients.core.socket_owner import Endpoint, owner_uid
+
+_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+
+_LOCAL_PEERCRED: Final = 0x001
+"""`LOCAL_PEERCRED` of macOS, which Python does not name."""
+
+
+def unix_peer_uid(connection: socket.socket) -> int | None:
+    """The uid of the process that connected to this Unix socket; None where the system does not tell."""
+    if sys.platform == "linux":
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        _, uid, _ = struct.unpack("3i", credentials)
+        return int(uid)
+    if sys.platform == "darwin":
+        # struct xucred: version, uid, then groups.
+        credentials = connection.getsockopt(0, _LOCAL_PEERCRED, 76)
+        _, uid = struct.unpack_from("II", credentials)
+        return int(uid)
+    return None
+
+
+def tcp_peer_uid(client: Endpoint, server: Endpoint) -> int | None:
+    """The uid that owns the client's end of a connection on this machine; None where nothing shows it.
+
+    Reads the kernel's tables: call it in a thread.
+    """
+    tables: list[str] = []
+    for table in _TABLES:
+        try:
+            tables.append(table.read_text())
+        except OSError:
+            continue
+    return owner_uid(tuple(tables), client, server)
