@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from websockets.asyncio.client import ClientConnection, connect
+
+from lodger_daemon.clock import Clock, WallTime
 from lodger_daemon.randomness import SeededRng
 from lodger_daemon.system_clock import SystemClock
 from lodger_daemon.uplink.link import Uplink
@@ -15,7 +18,6 @@ from lodger_daemon.uplink.router import FramePeer, SendFrame
 from lodger_daemon.uplink.timing import UplinkTiming
 from lodger_hub.options import HubOptions, RelayLimits
 from lodger_hub.server import serve
-from websockets.asyncio.client import ClientConnection, connect
 
 LIMIT_S = 15.0
 QUICK = UplinkTiming(probe_interval_s=0.1, wake_check_s=0.05, time_scale=0.05)
@@ -25,7 +27,7 @@ async def until(condition: Callable[[], bool], what: str) -> None:
     """Wait for a condition that another task makes true."""
     try:
         async with asyncio.timeout(LIMIT_S):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 - the condition is not ours to signal
                 await asyncio.sleep(0.005)
     except TimeoutError:
         raise AssertionError(f"never happened: {what}") from None
@@ -102,6 +104,16 @@ class EchoRouter:
         return peer
 
 
+class JumpingClock(SystemClock):
+    """The real clock, with a wall that a test can move."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def wall(self) -> WallTime:
+        return WallTime(super().wall() + self.ahead_s)
+
+
 @dataclass
 class Rig:
     uplink: Uplink
@@ -116,6 +128,7 @@ async def running_uplink(
     *,
     device_id: str = "device-1",
     timing: UplinkTiming = QUICK,
+    clock: Clock | None = None,
     metadata: Mapping[str, object] | None = None,
 ) -> AsyncIterator[Rig]:
     router = EchoRouter()
@@ -132,7 +145,7 @@ async def running_uplink(
         metadata or {"lettaCodeVersion": "0.1"},
         router,
         lambda agent, head: heads.append((agent, head)),
-        SystemClock(),
+        clock or SystemClock(),
         SeededRng(1),
         timing=timing,
     )
@@ -199,10 +212,3 @@ class Proxy:
                     await sink.drain()
             if number not in self.swallowed_connections:
                 sink.close()
-
-
-@contextlib.contextmanager
-def no_leaks() -> Iterator[None]:
-    before = asyncio.all_tasks()
-    yield
-    assert asyncio.all_tasks() <= before

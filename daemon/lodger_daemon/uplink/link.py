@@ -125,9 +125,12 @@ class Uplink:
 
     async def _read_token(self) -> str:
         try:
-            return await self._token()
+            token = (await self._token()).strip()
         except (OSError, LookupError) as error:
             raise AttemptFailed(Failure.REFUSED, f"this machine's token cannot be read: {error}") from error
+        if not token or not token.isascii() or not token.isprintable():
+            raise AttemptFailed(Failure.REFUSED, "this machine's token is empty or holds characters no token has")
+        return token
 
     async def _prepare_tls(self) -> ssl.SSLContext | None:
         if self._tls is None and self._hub_url.startswith("https:"):

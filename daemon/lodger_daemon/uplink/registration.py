@@ -1,14 +1,15 @@
 """The one HTTP call of the uplink (PROTOCOL.md 1.1).
 
-The standard library's client in a thread: it costs no memory while the link is up, which is nearly always.
+Written over asyncio's streams, so that a cancelled try leaves nothing behind, and read by the standard library's
+parser: a whole HTTP client would cost memory for the one call that is made.
 """
 
 import asyncio
 import hashlib
 import http.client
+import io
 import json
 import ssl
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,8 +97,8 @@ def make_tls(ca_file: Path | None) -> ssl.SSLContext:
 async def register(base_url: str, token: str, identity: Identity, tls: ssl.SSLContext | None, now_wall: float) -> Lease:
     """Register once. Raises: AttemptFailed."""
     try:
-        async with asyncio.timeout(2 * REQUEST_LIMIT_S):
-            answer = await asyncio.to_thread(_post, base_url, token, identity.body(), tls)
+        async with asyncio.timeout(REQUEST_LIMIT_S):
+            answer = await _post(base_url, token, identity.body(), tls)
     except ssl.SSLError as error:
         raise AttemptFailed(Failure.TLS, f"the hub's certificate was not accepted: {_short(str(error))}") from error
     except (TimeoutError, OSError) as error:
@@ -115,40 +116,69 @@ class _Answer:
     body: bytes
 
 
-def _post(base_url: str, token: str, body: bytes, tls: ssl.SSLContext | None) -> _Answer:
+async def _post(base_url: str, token: str, body: bytes, tls: ssl.SSLContext | None) -> _Answer:
     parts = urlsplit(base_url)
     assert parts.hostname is not None
-    connection: http.client.HTTPConnection
-    if parts.scheme == "https":
-        connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=REQUEST_LIMIT_S, context=tls)
-    else:
-        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=REQUEST_LIMIT_S)
-    headers = {
-        "Content-Type": "application/json",
-        "Authorization": f"Bearer {token}",
-        "X-Letta-Source": "letta-code",
-        "User-Agent": "lodger",
-    }
+    secure = parts.scheme == "https"
+    port = parts.port or (443 if secure else 80)
+    reader, writer = await asyncio.open_connection(
+        parts.hostname, port, ssl=(tls or True) if secure else None, limit=ANSWER_LIMIT_BYTES
+    )
+    head = (
+        f"POST {parts.path}/v1/environments/register HTTP/1.1\r\n"
+        f"Host: {parts.netloc.rpartition('@')[2]}\r\n"
+        "Connection: close\r\n"
+        "User-Agent: lodger\r\n"
+        "X-Letta-Source: letta-code\r\n"
+        "Content-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n"
+        f"Authorization: Bearer {token}\r\n\r\n"
+    )
     try:
-        connection.request("POST", f"{parts.path}/v1/environments/register", body, headers)
-        response = connection.getresponse()
-        return _Answer(response.status, response.getheader("Retry-After"), _read(response))
+        writer.write(head.encode("ascii") + body)
+        await writer.drain()
+        return await _read(reader)
     finally:
-        connection.close()
+        writer.transport.abort()
 
 
-def _read(response: http.client.HTTPResponse) -> bytes:
-    """Up to the limit, and not for ever: a peer that drips keeps each single read alive."""
-    deadline = time.monotonic() + REQUEST_LIMIT_S
-    body = bytearray()
-    while len(body) <= ANSWER_LIMIT_BYTES:
-        chunk = response.read1(8192)
-        if not chunk:
-            break
-        body += chunk
-        if time.monotonic() > deadline:
-            raise TimeoutError("the answer took too long")
-    return bytes(body[: ANSWER_LIMIT_BYTES + 1])
+async def _read(reader: asyncio.StreamReader) -> _Answer:
+    """The answer, as soon as it is whole; a server may keep the connection open although asked not to."""
+    raw = bytearray()
+    while len(raw) <= ANSWER_LIMIT_BYTES:
+        chunk = await reader.read(16 * 1024)
+        raw += chunk
+        answer = _parse(bytes(raw), ended=not chunk)
+        if answer is not None:
+            return answer
+    raise http.client.HTTPException("the answer is too long")
+
+
+class _Bytes:
+    """What the parser takes for a socket."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+
+    def makefile(self, _mode: str) -> io.BytesIO:
+        return io.BytesIO(self._raw)
+
+
+def _parse(raw: bytes, *, ended: bool) -> _Answer | None:
+    """The answer, or nothing while more must come. Raises: HTTPException."""
+    if b"\r\n\r\n" not in raw and not ended:
+        return None
+    response = http.client.HTTPResponse(_Bytes(raw), method="POST")  # type: ignore[arg-type] # only makefile is used
+    response.begin()
+    bounded = response.chunked or response.length is not None
+    if not bounded and not ended:
+        return None
+    try:
+        return _Answer(response.status, response.getheader("Retry-After"), response.read())
+    except http.client.IncompleteRead:
+        if ended:
+            raise
+        return None
 
 
 def _lease(answer: _Answer, base_url: str, now_wall: float) -> Lease:
@@ -156,8 +186,6 @@ def _lease(answer: _Answer, base_url: str, now_wall: float) -> Lease:
         failure = failure_of_status(answer.status)
         retry_after_s = parse_retry_after(answer.retry_after, now_wall)
         raise AttemptFailed(failure, f"the hub answered {answer.status}: {_explain(answer.body)}", retry_after_s)
-    if len(answer.body) > ANSWER_LIMIT_BYTES:
-        raise AttemptFailed(Failure.NOT_A_HUB, "no hub answers there: the answer is too long")
     try:
         lease = Lease.model_validate_json(answer.body)
     except (ValidationError, RecursionError) as error:

@@ -12,9 +12,9 @@ PROBE_INTERVAL_S: Final = 20.0
 UNANSWERED_LIMIT: Final = 3
 """With the interval above, silence is noticed after at most 80 s; 90 s are promised (ATTACKS.md R6)."""
 
-WAKE_PROBE_INTERVAL_S: Final = 1.5
+WAKE_PROBE_INTERVAL_S: Final = 1.0
 WAKE_UNANSWERED_LIMIT: Final = 2
-"""After a wake the link is most often dead: asked twice, quickly, it is known within 3 s (ATTACKS.md R7)."""
+"""After a wake the link is most often dead: asked twice, quickly, it is known within 2 s of the wake being seen (ATTACKS.md R7)."""
 
 
 class Beat(StrEnum):

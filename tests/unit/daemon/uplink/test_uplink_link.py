@@ -1,14 +1,17 @@
 """The uplink against a real hub over real sockets."""
 
 import asyncio
+import contextlib
 import json
+import time
 from pathlib import Path
 
 import pytest
+
 from lodger_daemon.uplink.core.status import UplinkState
 from lodger_daemon.uplink.errors import InsecureHubUrl
 from lodger_daemon.uplink.timing import UplinkTiming
-from support.hub_rig import QUICK, Proxy, Rig, receive_json, running_hub, running_uplink, until
+from support.hub_rig import QUICK, JumpingClock, Proxy, Rig, receive_json, running_hub, running_uplink, until
 
 
 async def connected(rig: Rig) -> None:
@@ -34,53 +37,89 @@ async def test_a_thousand_frames_come_in_order_for_each_of_three_clients(tmp_pat
 
 
 async def test_a_restarted_hub_is_found_again_over_the_same_lease(tmp_path: Path) -> None:
-    async with running_hub(tmp_path) as hub:
-        port = int(hub.url.rpartition(":")[2])
-        async with running_uplink(hub.url, hub.token("machine")) as rig:
+    async with contextlib.AsyncExitStack() as uplinks:
+        async with running_hub(tmp_path) as hub:
+            port = int(hub.url.rpartition(":")[2])
+            rig = await uplinks.enter_async_context(running_uplink(hub.url, hub.token("machine")))
             await connected(rig)
             lease = rig.uplink.status().connection_id
-
-            async def restart() -> None:
-                async with running_hub(tmp_path, port):
-                    await until(lambda: rig.uplink.status().state is UplinkState.CONNECTED, "connected again")
-                    assert rig.uplink.status().connection_id == lease
-
-            # The first hub is ended by its own context when this one is entered under the same port.
-            await hub_stop(hub.url)
-            await until(lambda: rig.uplink.status().state is not UplinkState.CONNECTED, "the loss was noticed")
-            await restart()
+        await until(lambda: rig.uplink.status().state is not UplinkState.CONNECTED, "the loss was noticed")
+        async with running_hub(tmp_path, port):
+            await connected(rig)
+            assert rig.uplink.status().connection_id == lease
 
 
-async def hub_stop(url: str) -> None:
-    """End the hub that runs in this loop, the way its process would end."""
-    for task in asyncio.all_tasks():
-        if getattr(task.get_coro(), "__name__", "") == "serve":
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+async def test_a_hub_that_forgot_the_lease_is_registered_with_again(tmp_path: Path) -> None:
+    async with contextlib.AsyncExitStack() as uplinks:
+        async with running_hub(tmp_path) as hub:
+            port = int(hub.url.rpartition(":")[2])
+            rig = await uplinks.enter_async_context(running_uplink(hub.url, hub.token("machine")))
+            await connected(rig)
+            lease = rig.uplink.status().connection_id
+        for file in tmp_path.glob("hub.db*"):
+            file.unlink()
+        async with running_hub(tmp_path, port):
+            await until(lambda: rig.uplink.status().connection_id not in (None, lease), "a new lease")
+            await connected(rig)
 
 
 async def test_a_swallowing_path_is_given_up_and_dialled_anew(tmp_path: Path) -> None:
-    async with running_hub(tmp_path) as hub, Proxy(int(hub.url.rpartition(":")[2])) as proxy:
-        async with running_uplink(f"http://127.0.0.1:{proxy.port}", hub.token("machine")) as rig:
-            await connected(rig)
-            before = proxy.connections
-            proxy.swallow()
-            await until(lambda: proxy.connections > before, "a new connection")
-            await connected(rig)
-            async with hub.client("device-1") as socket:
-                await socket.send('{"type":"x"}')
-                assert await receive_json(socket) == {"type": "x", "answer": 0}
+    async with (
+        running_hub(tmp_path) as hub,
+        Proxy(int(hub.url.rpartition(":")[2])) as proxy,
+        running_uplink(f"http://127.0.0.1:{proxy.port}", hub.token("machine")) as rig,
+    ):
+        await connected(rig)
+        before = proxy.connections
+        proxy.swallow()
+        await until(lambda: proxy.connections > before, "a new connection")
+        await connected(rig)
+        async with hub.client("device-1") as socket:
+            await socket.send('{"type":"x"}')
+            assert await receive_json(socket) == {"type": "x", "answer": 0}
+
+
+# Only a wake makes this uplink ask or try within the time of a test.
+PATIENT = UplinkTiming(probe_interval_s=1000.0, wake_check_s=0.02, wake_probe_interval_s=0.1, time_scale=1000.0)
+
+
+async def test_r7_a_wake_is_followed_by_a_probe_of_a_healthy_link(tmp_path: Path) -> None:
+    clock = JumpingClock()
+    async with (
+        running_hub(tmp_path) as hub,
+        running_uplink(hub.url, hub.token("machine"), timing=PATIENT, clock=clock) as rig,
+    ):
+        await connected(rig)
+        since = rig.uplink.status().since
+        clock.ahead_s = 8 * 3600
+        await until(lambda: (rig.uplink.status().last_contact_at or 0) > since + 8 * 3600 - 1, "the probe's answer")
+        await asyncio.sleep(0.4)
+        assert (rig.uplink.status().state, rig.uplink.status().since) == (UplinkState.CONNECTED, since)
+
+
+async def test_r7_a_link_that_died_in_the_sleep_is_dialled_anew_at_once(tmp_path: Path) -> None:
+    clock = JumpingClock()
+    async with (
+        running_hub(tmp_path) as hub,
+        Proxy(int(hub.url.rpartition(":")[2])) as proxy,
+        running_uplink(f"http://127.0.0.1:{proxy.port}", hub.token("machine"), timing=PATIENT, clock=clock) as rig,
+    ):
+        await connected(rig)
+        proxy.swallow()
+        clock.ahead_s = 8 * 3600
+        await until(lambda: rig.uplink.status().state is UplinkState.WAITING, "the dead link was given up")
+        # The wait that follows is as long as any; a wake ends it.
+        clock.ahead_s *= 2
+        await connected(rig)
 
 
 async def test_a_blocked_loop_does_not_kill_a_healthy_link(tmp_path: Path) -> None:
-    import time
-
     async with running_hub(tmp_path) as hub, running_uplink(hub.url, hub.token("machine")) as rig:
         await connected(rig)
         since = rig.uplink.status().since
         await asyncio.sleep(0.15)
         # Many probe intervals long; the probes that were due are not made up for.
-        time.sleep(1.5)
+        time.sleep(1.5)  # noqa: ASYNC251 - the blocked loop is what is tested
         await asyncio.sleep(0.5)
         assert (rig.uplink.status().state, rig.uplink.status().since) == (UplinkState.CONNECTED, since)
 
