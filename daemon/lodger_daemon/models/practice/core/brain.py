@@ -13,7 +13,9 @@ from lodger_daemon.models.core.json_fields import as_list, as_object, as_text
 from lodger_tools.json_value import Json, JsonObject
 
 _SHOWN_RESULT_CHARS: Final = 4000
+_REMEMBERED: Final = "practice model: remembered"
 _REMINDER: Final = re.compile(r"<(reminder|system-reminder)\b[^>]*>.*?</\1>", re.DOTALL)
+_MEMORY_FILE: Final = re.compile(r"<memory_file[^>]*>\n(.*?)\n</memory_file>", re.DOTALL)
 _MEMORY: Final = re.compile(r"<memory>\n(.*)\n</memory>", re.DOTALL)
 
 HELP: Final = """\
@@ -68,16 +70,13 @@ def _words(content: Json) -> str:
 
 
 def _memory_of(turns: list[JsonObject]) -> str:
+    """What is known: the memory in the system prompt, and facts this conversation was told since it was compiled."""
     system = "\n\n".join(_plain(turn.get("content")) for turn in turns if turn.get("role") == "system")
-    # What was learnt since the prompt was compiled rides on user messages.
-    updates = [
-        m.group(1)
-        for turn in turns
-        if turn.get("role") == "user"
-        for m in re.finditer(r"<memory_update[^>]*>(.*?)</memory_update>", _plain(turn.get("content")), re.DOTALL)
-    ]
     found = _MEMORY.search(system)
-    return "\n".join([found.group(1) if found else "", *updates])
+    memory = found.group(1) if found else ""
+    files = _MEMORY_FILE.findall(memory)
+    told = [_fact(_words(turn.get("content"))) for turn in turns if turn.get("role") == "user"]
+    return "\n".join([*(files or [memory]), *told])
 
 
 def _plain(content: Json) -> str:
@@ -91,7 +90,7 @@ def _report(request: str, results: list[JsonObject]) -> Reply:
     shown = "\n\n".join(text if text else "(no output)" for text in texts)
     if len(shown) > _SHOWN_RESULT_CHARS:
         shown = shown[:_SHOWN_RESULT_CHARS] + "\n… (the rest is not shown)"
-    if _REMEMBER.match(request) and "lodger-practice: remembered" in shown:
+    if _REMEMBER.match(request) and _REMEMBERED in shown:
         return Say(f"I have written that to my memory and committed it: {_fact(request)}")
     return Say(f"Done. The result was:\n\n{shown}")
 
@@ -147,15 +146,14 @@ def _call(match: re.Match[str], _memory: str) -> Reply:
 
 def _remember(match: re.Match[str], _memory: str) -> Reply:
     fact = match["fact"].strip()
-    # The fact travels quoted for the shell: it is data, whatever it holds.
-    slug = "-".join(re.findall(r"[a-z0-9]+", fact.lower())[:6]) or "fact"
+    name = "fact-" + ("-".join(re.findall(r"[a-z0-9]+", fact.lower())[:6])[:60] or "note")
     title = " ".join(fact.split())[:80]
-    page = f"---\nname: {json.dumps(slug)}\ndescription: {json.dumps(title, ensure_ascii=False)}\n---\n\n{fact}\n"
+    page = f"---\nname: {name}\ndescription: Remembered: {title}\n---\n\n{fact}\n"
+    # The fact travels quoted for the shell: it is data, whatever it holds.
     command = (
-        f'cd "$MEMORY_DIR" && mkdir -p facts && printf %s {_quote(page)} > facts/{slug}.md'
-        f" && git add facts/{slug}.md"
+        f'cd "$MEMORY_DIR" && printf %s {_quote(page)} > {name}.md && git add {name}.md'
         f" && {{ git diff --cached --quiet || git commit --quiet -m {_quote('Remember: ' + title)}; }}"
-        " && echo 'lodger-practice: remembered'"
+        f" && echo '{_REMEMBERED}'"
     )
     return Call("Bash", {"command": command, "description": "Write a fact to memory and commit it"})
 
@@ -163,7 +161,7 @@ def _remember(match: re.Match[str], _memory: str) -> Reply:
 def _recall(match: re.Match[str], memory: str) -> Reply:
     topic = set(re.findall(r"\w+", match["topic"].lower())) - _COMMON
     lines = [line.strip() for line in memory.splitlines() if line.strip() and line.strip() != "---"]
-    facts = [line for line in lines if not re.match(r"(name|description|#|<|- \[)", line)]
+    facts = [line for line in lines if not re.match(r"(#|<|Your memory is )", line)]
     hits = [line for line in facts if not topic or topic & set(re.findall(r"\w+", line.lower()))]
     if hits:
         return Say("From my memory: " + " ".join(dict.fromkeys(hits)))

@@ -1,0 +1,127 @@
+"""The lean worker in both dialects, as the daemon uses it: real process, real HTTP."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from lodger_daemon.models.contract import FailureKind, FinishReason, StepEnded, TextChunk
+from lodger_daemon.models.gateway import Models
+from lodger_daemon.paths import Paths
+from lodger_daemon.system_clock import SystemClock
+from support.endpoint_process import EndpointProcess, model_endpoint
+from support.model_contract import ModelContract, calls, collect, failure, scripted, texts
+
+KEY = "sk-test-8c1f"
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[EndpointProcess]:
+    with model_endpoint() as running:
+        yield running
+
+
+@pytest.fixture
+async def models(endpoint: EndpointProcess, tmp_path: Path) -> AsyncIterator[Models]:
+    paths = Paths(tmp_path / "config", tmp_path / "state", tmp_path / "work", tmp_path)
+    environment = {
+        "OPENAI_BASE_URL": f"{endpoint.url}/v1", "OPENAI_API_KEY": KEY,
+        "ANTHROPIC_BASE_URL": endpoint.url, "ANTHROPIC_API_KEY": KEY,
+    }
+    gateway = Models(paths, SystemClock(), {}, environment, local_servers={})
+    await gateway.start()
+    yield gateway
+    await gateway.aclose()
+
+
+class TestOpenAi(ModelContract):
+    @pytest.fixture
+    def handle(self) -> str:
+        return "openai/scripted"
+
+
+class TestAnthropic(ModelContract):
+    @pytest.fixture
+    def handle(self) -> str:
+        return "anthropic/scripted"
+
+
+async def test_the_key_goes_where_each_dialect_wants_it(models: Models, endpoint: EndpointProcess) -> None:
+    await collect(models, scripted("openai/scripted", {"text": "a"}))
+    await collect(models, scripted("anthropic/scripted", {"text": "a"}))
+    openai, anthropic = endpoint.requests()[-2:]
+    assert openai["headers"]["authorization"] == f"Bearer {KEY}"
+    assert anthropic["headers"]["x-api-key"] == KEY
+
+
+async def test_a_key_that_the_provider_repeats_is_not_shown(models: Models) -> None:
+    fault = {"status": 401, "message": f"wrong key {KEY}", "code": "invalid_api_key"}
+    found = await failure(models, scripted("openai/scripted", {"fault": fault}))
+    assert (found.message, str(found)) == ("HTTP 401: wrong key ***",) * 2
+
+
+async def test_the_quirks_over_real_http(models: Models) -> None:
+    call = {"name": "Bash", "arguments": {"command": "ls"}, "id": "c"}
+    for quirk in ("no_index", "late_id", "split", "no_done", "whole"):
+        chunks = await collect(models, scripted("openai/scripted", {"calls": [call], "quirk": quirk}))
+        assert calls(chunks) == [("c", "Bash", '{"command": "ls"}')], quirk
+        assert isinstance(chunks[-1], StepEnded) and chunks[-1].finish is FinishReason.TOOL_CALLS
+    assert (await failure(models, scripted("openai/scripted", {"quirk": "html"}))).kind is FailureKind.BAD_REQUEST
+
+
+async def test_a_server_that_is_not_there_is_a_network_failure(tmp_path: Path) -> None:
+    paths = Paths(tmp_path / "config", tmp_path / "state", tmp_path / "work", tmp_path)
+    gateway = Models(paths, SystemClock(), {"mine": {"base_url": "http://127.0.0.1:9/v1"}}, {}, local_servers={})
+    assert (await failure(gateway, scripted("mine/x", {}))).kind is FailureKind.NETWORK
+    assert (await failure(gateway, scripted("nobody/x", {}))).kind is FailureKind.UNKNOWN_MODEL
+    await gateway.aclose()
+
+
+async def test_a_worker_killed_in_mid_stream_is_told_and_replaced(models: Models) -> None:
+    stream = models.stream(scripted("openai/scripted", {"numbered": 9, "hang_after": 5}))
+    assert isinstance(await anext(stream), TextChunk)
+    (pid,) = models.worker_pids()
+    os.kill(pid, signal.SIGKILL)
+    lost = None
+    try:
+        async for _ in stream:
+            pass
+    except Exception as found:
+        lost = found
+    assert (getattr(lost, "kind", None), getattr(lost, "output_seen", None)) == (FailureKind.WORKER_LOST, True)
+    assert texts(await collect(models, scripted("openai/scripted", {"text": "again"}))) == "again"
+    assert models.worker_pids() != (pid,)
+
+
+async def test_the_worker_ends_with_its_daemon(models: Models) -> None:
+    await collect(models, scripted("openai/scripted", {"text": "a"}))
+    (pid,) = models.worker_pids()
+    await models.aclose()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+async def test_an_unread_stream_does_not_hold_up_others(models: Models) -> None:
+    slow = models.stream(scripted("openai/scripted", {"numbered": 3000}))
+    await anext(slow)
+    async with asyncio.timeout(5):
+        assert texts(await collect(models, scripted("openai/scripted", {"text": "quick"}))) == "quick"
+    await slow.aclose()
+
+
+async def test_the_catalogue_and_the_default(models: Models) -> None:
+    listed = await models.list_models()
+    assert [(m.handle, m.context_window, m.is_default) for m in listed] == [
+        ("anthropic/scripted", 200_000, True),
+        ("openai/scripted", 200_000, False),
+        ("practice/practice", 32_768, False),
+    ]
+    described = await models.describe("openai/scripted")
+    assert described is not None and (described.context_window, described.source) == (200_000, "environment")
+    assert await models.describe("groq/x") is None
+    status = (await models.providers())[1]
+    assert (status.name, status.reachable, status.key_from) == ("openai", True, "environment")
+    assert KEY not in json.dumps([repr(s) for s in await models.providers()])
