@@ -33,23 +33,33 @@ async def _ask(base_url: str, own_uid: int) -> tuple[ListedModel, ...]:
         async with asyncio.timeout(PROBE_LIMIT_S):
             reader, writer = await asyncio.open_connection(host, port, limit=_ANSWER_LIMIT_BYTES)
             try:
-                path = f"{parts.path}/models"
-                writer.write(f"GET {path} HTTP/1.0\r\nHost: {host}:{port}\r\nAccept: application/json\r\n\r\n".encode())
-                answer = await reader.read(_ANSWER_LIMIT_BYTES)
-                while piece := await reader.read(_ANSWER_LIMIT_BYTES):
-                    answer += piece
-                    if len(answer) > _ANSWER_LIMIT_BYTES:
-                        return ()
+                answer = await _get(reader, writer, f"{host}:{port}", f"{parts.path}/models")
             finally:
                 writer.close()
-    except (OSError, TimeoutError):
-        return ()
-    head, _, body = answer.partition(b"\r\n\r\n")
-    if b" 200 " not in head.partition(b"\r\n")[0] + b" ":
+    except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         return ()
     # A server that ignores HTTP/1.0 may send chunks: the JSON object stands between their lengths.
-    start, end = body.find(b"{"), body.rfind(b"}")
-    return listed_models(parse_object(body[start : end + 1]) or {})
+    start, end = answer.find(b"{"), answer.rfind(b"}")
+    return listed_models(parse_object(answer[start : end + 1]) or {})
+
+
+async def _get(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, path: str) -> bytes:
+    """The body of a good answer; empty for any other."""
+    lines = (f"GET {path} HTTP/1.0", f"Host: {host}", "Accept: application/json", "Connection: close", "", "")
+    writer.write("\r\n".join(lines).encode())
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+    status_line, *fields = head.split("\r\n")
+    if status_line.split(" ")[1:2] != ["200"]:
+        return b""
+    lengths = [field.partition(":")[2] for field in fields if field.startswith("content-length:")]
+    if lengths:
+        # Some keep the connection open although they were asked to close it.
+        length = int(lengths[0])
+        return await reader.readexactly(length) if 0 <= length <= _ANSWER_LIMIT_BYTES else b""
+    body = b""
+    while (piece := await reader.read(_ANSWER_LIMIT_BYTES)) and len(body) <= _ANSWER_LIMIT_BYTES:
+        body += piece
+    return body
 
 
 def _trusted_listener(port: int, own_uid: int) -> bool:

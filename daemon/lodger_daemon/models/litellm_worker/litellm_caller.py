@@ -19,6 +19,7 @@ from lodger_tools.json_value import Json
 
 # More specific classes first: most of litellm's errors are subclasses of a plainer one.
 _BY_CLASS: Final[tuple[tuple[str, FailureKind], ...]] = (
+    ("MidStreamFallbackError", FailureKind.CUT_SHORT),
     ("ContextWindowExceededError", FailureKind.CONTEXT_OVERFLOW),
     ("AuthenticationError", FailureKind.AUTHENTICATION),
     ("PermissionDeniedError", FailureKind.AUTHENTICATION),

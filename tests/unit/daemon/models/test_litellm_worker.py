@@ -26,8 +26,10 @@ async def models(endpoint: EndpointProcess, tmp_path_factory: pytest.TempPathFac
     base = tmp_path_factory.mktemp("litellm")
     paths = Paths(base / "config", base / "state", base / "work", base)
     environment = {
-        "OPENAI_BASE_URL": f"{endpoint.url}/v1", "OPENAI_API_KEY": "sk-x",
-        "ANTHROPIC_BASE_URL": endpoint.url, "ANTHROPIC_API_KEY": "sk-x",
+        "OPENAI_BASE_URL": f"{endpoint.url}/v1",
+        "OPENAI_API_KEY": "sk-x",
+        "ANTHROPIC_BASE_URL": endpoint.url,
+        "ANTHROPIC_API_KEY": "sk-x",
     }
     gateway = Models(paths, SystemClock(), {}, environment, local_servers={})
     yield gateway

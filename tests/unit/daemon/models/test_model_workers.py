@@ -29,8 +29,10 @@ def endpoint() -> Iterator[EndpointProcess]:
 async def models(endpoint: EndpointProcess, tmp_path: Path) -> AsyncIterator[Models]:
     paths = Paths(tmp_path / "config", tmp_path / "state", tmp_path / "work", tmp_path)
     environment = {
-        "OPENAI_BASE_URL": f"{endpoint.url}/v1", "OPENAI_API_KEY": KEY,
-        "ANTHROPIC_BASE_URL": endpoint.url, "ANTHROPIC_API_KEY": KEY,
+        "OPENAI_BASE_URL": f"{endpoint.url}/v1",
+        "OPENAI_API_KEY": KEY,
+        "ANTHROPIC_BASE_URL": endpoint.url,
+        "ANTHROPIC_API_KEY": KEY,
     }
     gateway = Models(paths, SystemClock(), {}, environment, local_servers={})
     await gateway.start()
