@@ -9,7 +9,7 @@ from typing import Final, assert_never
 from lodger_daemon.clients import device, inputs, listings, opening
 from lodger_daemon.clients.connection import ClientConnection, ConnectionTraits, SendFrame
 from lodger_daemon.clients.info import app_server_info
-from lodger_daemon.clients.services import ClientServices
+from lodger_daemon.clients.services import Answering, ClientServices
 from lodger_daemon.clients.sharing import SharedRenderer
 from lodger_daemon.identity import ConnectionId, ConversationKey
 from lodger_daemon.turns.contract import ConversationError
@@ -99,7 +99,11 @@ class Router:
     async def _handle(self, connection: ClientConnection, frame: bytes) -> None:
         match parse_command(frame, COMMAND_LIMIT_BYTES):
             case UnknownCommand(command_type, raw):
-                _respond_failed(connection, command_type, raw, f"{NOT_SERVED} ({command_type})")
+                answering = self.services.answered_elsewhere.get(command_type)
+                if answering is None:
+                    _respond_failed(connection, command_type, raw, f"{NOT_SERVED} ({command_type})")
+                else:
+                    await connection.start(partial(_answer_elsewhere, connection, command_type, raw, answering), None)
             case Malformed() as malformed:
                 _refuse(connection, malformed)
             case command:
@@ -208,6 +212,24 @@ async def _guarded(connection: ClientConnection, command: _Working, work: Work) 
         # One command's fault must not end the connection; the client is told, the log has the whole of it.
         _LOG.exception("command %s of %s failed", command.type, connection.traits.label)
         _failed(connection, command, "The daemon failed at this command; its log says how.")
+
+
+async def _answer_elsewhere(
+    connection: ClientConnection, command_type: str, raw: Mapping[str, object], answering: Answering
+) -> None:
+    envelope: JsonObject = {"type": f"{command_type}_response", "request_id": raw.get("request_id")}  # type: ignore[dict-item]  # from a JSON parser
+    try:
+        async with asyncio.timeout(COMMAND_LIMIT_S):
+            response = await answering(dict(raw))  # type: ignore[arg-type]  # from a JSON parser
+        connection.respond({**envelope, "success": True, **response})
+    except ConversationError as error:
+        connection.respond({**envelope, "success": False, "error": str(error)})
+    except TimeoutError:
+        connection.respond({**envelope, "success": False, "error": f"No result within {COMMAND_LIMIT_S:g} seconds"})
+    except Exception:  # noqa: BLE001 - as for every other command
+        _LOG.exception("command %s of %s failed", command_type, connection.traits.label)
+        reason = "The daemon failed at this command; its log says how."
+        connection.respond({**envelope, "success": False, "error": reason})
 
 
 def _failed(connection: ClientConnection, command: _Working, reason: str) -> None:
