@@ -79,6 +79,8 @@ class EchoPeer:
 
     send: SendFrame
     label: str
+    wire_name: str | None
+    cut: Callable[[], None] | None
     got: list[bytes] = field(default_factory=list)
     closed: bool = False
 
@@ -87,6 +89,10 @@ class EchoPeer:
         if frame == b'{"type":"boom"}':
             raise RuntimeError("boom")
         content = json.loads(frame)
+        if content["type"] == "cut_me":
+            assert self.cut is not None
+            self.cut()
+            return
         for number in range(content.get("answers", 1)):
             await self.send(json.dumps({**content, "answer": number}).encode())
 
@@ -98,8 +104,10 @@ class EchoPeer:
 class EchoRouter:
     peers: list[EchoPeer] = field(default_factory=list)
 
-    def open(self, send: SendFrame, label: str) -> FramePeer:
-        peer = EchoPeer(send, label)
+    def open(
+        self, send: SendFrame, label: str, *, wire_name: str | None = None, cut: Callable[[], None] | None = None
+    ) -> FramePeer:
+        peer = EchoPeer(send, label, wire_name, cut)
         self.peers.append(peer)
         return peer
 

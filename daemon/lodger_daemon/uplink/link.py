@@ -161,6 +161,7 @@ class Uplink:
             self._on_memory_head,
             self._clock,
             self._timing,
+            connection_id=lease.connection_id,
             enveloped=lease.enveloped,
             on_contact=self._note_contact,
         )

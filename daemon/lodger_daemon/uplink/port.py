@@ -1,6 +1,7 @@
 """One client as it is reached through the link: its frames in order, without holding up other clients."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -22,6 +23,7 @@ class ClientPort:
         self,
         router: FrameRouter,
         label: str,
+        wire_name: str | None,
         send: Callable[[bytes], Awaitable[None]],
         on_failure: Callable[[], Awaitable[None]],
     ) -> None:
@@ -31,7 +33,8 @@ class ClientPort:
         self._frames: asyncio.Queue[bytes] = asyncio.Queue(WAITING_FRAMES)
         self._open = True
         self._failed = False
-        self._peer: FramePeer = router.open(self.send, label)
+        self._cutting: asyncio.Task[None] | None = None
+        self._peer: FramePeer = router.open(self.send, label, wire_name=wire_name, cut=self._cut)
         self._task = asyncio.create_task(self._feed(), name=f"uplink {label}")
 
     async def send(self, frame: bytes) -> None:
@@ -50,13 +53,31 @@ class ClientPort:
         if not self._open:
             return
         self._open = False
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [task for task in (self._task, self._cutting) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         try:
             async with asyncio.timeout(CLOSE_LIMIT_S):
                 await self._peer.close()
         except TimeoutError:
             logger.error("closing client %s took too long", self._label)
+
+    def _cut(self) -> None:
+        """The peer gives its client up."""
+        if self._open and self._cutting is None:
+            self._stop_taking()
+            self._cutting = asyncio.create_task(self._tell_hub(), name=f"uplink cut {self._label}")
+
+    async def _tell_hub(self) -> None:
+        with contextlib.suppress(LinkLost):
+            await self._on_failure()
+
+    def _stop_taking(self) -> None:
+        self._failed = True
+        # Room for whoever waits to put a frame.
+        while not self._frames.empty():
+            self._frames.get_nowait()
 
     async def _feed(self) -> None:
         while True:
@@ -68,9 +89,6 @@ class ClientPort:
             # Whatever a frame of one client does to its peer, the other clients and the link go on.
             except Exception:
                 logger.exception("client %s is closed: its frame could not be handled", self._label)
-                self._failed = True
-                # Room for whoever waits to put a frame.
-                while not self._frames.empty():
-                    self._frames.get_nowait()
-                await self._on_failure()
+                self._stop_taking()
+                await self._tell_hub()
                 return

@@ -20,6 +20,20 @@ class FramePeer(Protocol):
 
 
 class FrameRouter(Protocol):
-    def open(self, send: SendFrame, label: str) -> FramePeer:
-        """A client has come; `label` names it in logs."""
+    def open(
+        self,
+        send: SendFrame,
+        label: str,
+        *,
+        wire_name: str | None = None,
+        cut: Callable[[], None] | None = None,
+    ) -> FramePeer:
+        """A client has come.
+
+        Args:
+            send: Hands one frame to the client.
+            label: Names the client in logs.
+            wire_name: The connection id under which the hub knows this machine.
+            cut: To be called when the daemon gives this client up: its socket at the hub is closed then.
+        """
         ...

@@ -63,6 +63,7 @@ class Session:
         clock: Clock,
         timing: UplinkTiming,
         *,
+        connection_id: str,
         enveloped: bool,
         on_contact: Callable[[], None],
     ) -> None:
@@ -71,6 +72,7 @@ class Session:
         self._on_memory_head = on_memory_head
         self._clock = clock
         self._timing = timing
+        self._connection_id = connection_id
         self._enveloped = enveloped
         self._on_contact = on_contact
         self._heartbeat = HeartbeatState()
@@ -207,7 +209,7 @@ class Session:
             else:
                 self.kill("a frame could not be handled")
 
-        self._clients[client_id] = ClientPort(self._router, client_id, send, give_up)
+        self._clients[client_id] = ClientPort(self._router, client_id, self._connection_id, send, give_up)
 
     async def _close_client(self, client_id: str) -> None:
         client = self._clients.pop(client_id, None)

@@ -14,7 +14,7 @@ UNANSWERED_LIMIT: Final = 3
 
 WAKE_PROBE_INTERVAL_S: Final = 1.0
 WAKE_UNANSWERED_LIMIT: Final = 2
-"""After a wake the link is most often dead: asked twice, quickly, it is known within 2 s of the wake being seen (ATTACKS.md R7)."""
+"""After a wake the link is most often dead; asked twice, quickly, that is known 2 s after the wake was seen (R7)."""
 
 
 class Beat(StrEnum):

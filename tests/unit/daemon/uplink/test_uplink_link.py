@@ -138,15 +138,17 @@ async def test_a_second_process_takes_the_place_and_the_first_stops_dialling(tmp
         await connected(first)
 
 
-async def test_a_client_whose_frame_breaks_its_peer_is_closed_and_others_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["boom", "cut_me"])
+async def test_a_client_that_is_given_up_is_closed_and_others_go_on(tmp_path: Path, kind: str) -> None:
     async with running_hub(tmp_path) as hub, running_uplink(hub.url, hub.token("machine")) as rig:
         await connected(rig)
         async with hub.client("device-1") as good, hub.client("device-1") as bad:
-            await bad.send('{"type":"boom"}')
+            await bad.send(f'{{"type":"{kind}"}}')
             await asyncio.wait_for(bad.wait_closed(), 5)
             assert bad.close_code == 1011
             await good.send('{"type":"x"}')
             assert (await receive_json(good))["type"] == "x"
+            assert {peer.wire_name for peer in rig.router.peers} == {rig.uplink.status().connection_id}
 
 
 async def test_a_moved_head_reaches_the_callback(tmp_path: Path) -> None:
