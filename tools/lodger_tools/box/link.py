@@ -206,5 +206,8 @@ class BoxLink(asyncio.Protocol):
             self._send(encode_frame({"do": "end", "id": 0}))
 
     def close(self) -> None:
-        """Let go of the box; it goes on."""
+        """Let go of the box. What runs there goes on; whoever waits for it here is cancelled, since its outcome is
+        not unknown but can be collected later."""
+        for pending in self._pending.values():
+            pending.future.cancel()
         self._fail("the connection was closed")

@@ -157,6 +157,8 @@ class BoxManager:
         )
 
     async def aclose(self) -> None:
+        """Let go of all boxes without ending them. Calls in flight go on in their boxes; here they end with
+        CancelledError, and a later daemon collects them. So call this before cancelling the turns."""
         if self._janitor is not None:
             self._janitor.cancel()
             with contextlib.suppress(asyncio.CancelledError):

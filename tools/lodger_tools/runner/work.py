@@ -239,19 +239,15 @@ class Work:
 
     def _exited(self, exit_code: int) -> None:
         self._exit_code = exit_code
-        if not self._open_pipes:
-            self._maybe_end()
-        elif not self.ended_by:
-            self._read_rest()
-
-    def _read_rest(self) -> None:
-        """All that stands in the pipes already is read at once; then the drain waits for their ends."""
-        self._poll.drop_timer(self._timer)
-        self._timer = self._poll.after(DRAIN_S, self._end)
+        if self._open_pipes and not self.ended_by:
+            self._poll.drop_timer(self._timer)
+            self._timer = self._poll.after(DRAIN_S, self._end)
+        # What stands in the pipes already is read at once: mostly that and the end, so that nothing is waited for.
         for fd in tuple(self._open_pipes):
             self._read(fd)
             if fd in self._open_pipes:
                 self._read(fd)
+        self._maybe_end()
 
     def _maybe_end(self) -> None:
         if self._exit_code is None or self._call.done is not None:

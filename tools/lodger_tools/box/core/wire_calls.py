@@ -128,7 +128,7 @@ def decode_outcome(header: JsonObject, payload: bytes, output: KeptOutput, data_
         data_wanted: standard output is data (a program's), not text for the model (a command's).
     """
     text = payload.decode("utf-8", "replace")[:TEXT_LIMIT_CHARS]
-    kept = output.whole()
+    kept = output.whole("") if data_wanted else output.whole()
     if not data_wanted and kept:
         text = kept.decode("utf-8", "replace") + text
     details = header.get("details")

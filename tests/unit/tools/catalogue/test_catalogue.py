@@ -1,0 +1,99 @@
+import json
+
+import pytest
+
+from lodger_tools.box.contract import EditFile, FindFiles, Operation, ReadFile, RunCommand, SearchFiles, WriteFile
+from lodger_tools.catalogue.arguments import BadArguments
+from lodger_tools.catalogue.binding import BINDERS, bind
+from lodger_tools.catalogue.descriptions import TOOLS
+from lodger_tools.catalogue.environment import referenced_secrets, refused_names
+from lodger_tools.json_value import JsonObject
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "operation"),
+    [
+        ("Bash", {"command": "ls", "description": "List", "odd": 1}, RunCommand("ls", 120.0)),
+        ("Bash", {"command": "ls", "timeout": 1500}, RunCommand("ls", 1.5)),
+        ("Bash", {"command": "ls", "timeout": 10_000_000}, RunCommand("ls", 600.0)),
+        ("Read", {"file_path": "a"}, ReadFile("a", 1, 2000)),
+        ("Read", {"file_path": "a", "offset": 50.0, "limit": 10}, ReadFile("a", 50, 10)),
+        ("Read", {"file_path": "a", "offset": 0}, ReadFile("a", 1, 2000)),
+        ("Write", {"file_path": "a", "content": ""}, WriteFile("a", "")),
+        ("Edit", {"file_path": "a", "old_string": "x", "new_string": "y"}, EditFile("a", "x", "y")),
+        (
+            "Edit",
+            {"file_path": "a", "old_string": "x", "new_string": "y", "replace_all": True, "expected_replacements": 2},
+            EditFile("a", "x", "y", True, 2),
+        ),
+        ("Glob", {"pattern": "*", "path": "d"}, FindFiles("*", "d")),
+        ("Grep", {"pattern": "x"}, SearchFiles("x")),
+        (
+            "Grep",
+            {"pattern": "x", "-C": 2, "-A": 1, "-i": True, "-n": False, "type": "py", "output_mode": "content"},
+            SearchFiles(
+                "x", before=2, after=1, ignore_case=True, line_numbers=False, file_type="py", output_mode="content"
+            ),
+        ),
+    ],
+)
+def test_binding(tool: str, arguments: JsonObject, operation: Operation) -> None:
+    assert bind(tool, arguments) == operation
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "words"),
+    [
+        ("Bash", {}, r"needs the argument command"),
+        ("Bash", {"command": 1}, r"command must be a string, and is a number"),
+        ("Bash", {"command": "x", "timeout": "5"}, r"timeout must be a whole number, and is a string"),
+        ("Bash", {"command": "x", "timeout": True}, r"whole number"),
+        ("Bash", {"command": "x", "timeout": 0}, r"between 1 and"),
+        ("Bash", {"command": " "}, r"empty"),
+        ("Bash", {"command": "x" * 200_000}, r"128 KiB"),
+        ("Bash", {"command": "x", "run_in_background": True}, r"run_in_background is not available"),
+        ("Read", {"file_path": "a", "limit": 1.5}, r"whole number"),
+        ("Read", {"file_path": "a\0"}, r"NUL"),
+        ("Edit", {"file_path": "a", "old_string": "x", "new_string": "y", "replace_all": "yes"}, r"true or false"),
+        ("Grep", {"pattern": "x", "output_mode": "all"}, r"one of content"),
+        ("bash", {"command": "x"}, r"There is no tool 'bash'; there are Bash, Read"),
+    ],
+)
+def test_bad_arguments_are_refused_in_words(tool: str, arguments: JsonObject, words: str) -> None:
+    with pytest.raises(BadArguments, match=words):
+        bind(tool, arguments)
+
+
+def test_every_described_tool_can_be_bound_and_is_short() -> None:
+    assert [tool.name for tool in TOOLS] == list(BINDERS)
+    assert len(json.dumps([[tool.name, tool.description, tool.parameters] for tool in TOOLS])) < 6000
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PATH",
+        "LD_PRELOAD",
+        "DYLD_INSERT_LIBRARIES",
+        "PYTHONSTARTUP",
+        "JAVA_TOOL_OPTIONS",
+        "DOTNET_STARTUP_HOOKS",
+        "BASH_ENV",
+        "ENV",
+        "GIT_SSH_COMMAND",
+        "NODE_OPTIONS",
+        "HOME",
+        "path",
+        "",
+    ],
+)
+def test_a_variable_that_changes_what_programs_do_is_refused(name: str) -> None:
+    """A6."""
+    assert refused_names([name, "LANG", "AGENT_ID"]) == (name,)
+    if name:
+        assert referenced_secrets(f"echo ${name} ${{{name}}}", {name: "value-of-it"}) == {}
+
+
+def test_only_named_secrets_go_along() -> None:
+    store = {"API_TOKEN": "one", "OTHER": "two", "THIRD": "three"}
+    assert referenced_secrets('curl "$API_TOKEN" ${THIRD:-x} OTHER', store) == {"API_TOKEN": "one", "THIRD": "three"}
