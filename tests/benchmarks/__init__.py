@@ -1,0 +1,1 @@
+"""Lodger beside its peer: run with `make bench`; see README.md."""
