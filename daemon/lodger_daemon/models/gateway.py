@@ -37,6 +37,8 @@ from lodger_daemon.models.worker_link import WorkerLink
 from lodger_daemon.paths import Paths
 
 _PROBE_AGAIN_AFTER_S: Final = 60.0
+_ASK_AGAIN_AFTER_S: Final = 30.0
+"""A provider that did not list its models is left alone for so long: the answer may take seconds to fail again."""
 _LITELLM_START_LIMIT_S: Final = 60.0
 """Its import takes 4 to 12 s (ECOSYSTEM.md section 2), more on a busy machine."""
 
@@ -76,6 +78,7 @@ class Models:
         self._listed: dict[str, tuple[ListedModel, ...]] = {}
         self._reachable: dict[str, str] = {}
         """Provider to what was wrong when it was last asked; empty text when it answered."""
+        self._refused_at: dict[str, float] = {}
         self._probed_at = float("-inf")
         self._probe: asyncio.Task[None] | None = None
         self._warming: asyncio.Task[None] | None = None
@@ -132,6 +135,7 @@ class Models:
     async def list_models(self, refresh: bool = False) -> tuple[ModelInfo, ...]:
         if refresh:
             self._listed.clear()
+            self._refused_at.clear()
             self._probed_at = float("-inf")
         self._start_probe()
         await self._probe_done()
@@ -219,6 +223,7 @@ class Models:
     def _renew(self, name: str) -> None:
         self._listed.pop(name, None)
         self._reachable.pop(name, None)
+        self._refused_at.pop(name, None)
         for link in (self._lean, self._litellm):
             link.forget(name)
             link.forget(LITELLM_PREFIX + name)
@@ -243,10 +248,13 @@ class Models:
         """Ask a provider once; what it said is kept until a refresh."""
         if provider.name in self._listed or provider.dialect is Dialect.LITELLM:
             return self._listed.get(provider.name, ())
+        if self._clock.mono() - self._refused_at.get(provider.name, float("-inf")) < _ASK_AGAIN_AFTER_S:
+            return ()
         try:
             listed = await self._lean.list_models(provider)
         except ModelFailure as failure:
             self._reachable[provider.name] = failure.message
+            self._refused_at[provider.name] = self._clock.mono()
             return ()
         self._reachable[provider.name] = ""
         self._listed[provider.name] = listed

@@ -38,8 +38,12 @@ class PracticeProcess:
     async def _start(self) -> tuple[str, str]:
         # Over standard input, which no other user can see; arguments and files could be read.
         token = secrets.token_urlsafe(32)
-        process = await asyncio.to_thread(_popen)
-        self._process = process
+        starting = asyncio.ensure_future(asyncio.to_thread(_popen))
+        try:
+            process = self._process = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            self._process = await starting
+            raise
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(token.encode() + b"\n")
         process.stdin.flush()

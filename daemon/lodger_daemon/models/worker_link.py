@@ -31,7 +31,7 @@ _FIRST_PAUSE_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 15.0
 _STEADY_AFTER_S: Final = 60.0
 _END_LIMIT_S: Final = 2.0
-_LIST_LIMIT_S: Final = 12.0
+_LIST_LIMIT_S: Final = 10.0
 """Somewhat longer than the worker's own limit, so that its words win."""
 _BUFFER_BYTES: Final = 256 * 1024
 
@@ -239,17 +239,22 @@ class WorkerLink:
         self._recent_starts = min(self._recent_starts + 1, 10)
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
+        starting = asyncio.ensure_future(asyncio.to_thread(self._popen, theirs))
+        # The thread owns `theirs` until the process has it, even when nobody waits any more.
+        starting.add_done_callback(lambda _: theirs.close())
         try:
-            for end in (ours, theirs):
-                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
-            self._process = await asyncio.to_thread(self._popen, theirs)
-            loop = asyncio.get_running_loop()
-            _, pipe = await loop.create_unix_connection(_Pipe, sock=ours)
+            self._process = await asyncio.shield(starting)
+            _, pipe = await asyncio.get_running_loop().create_unix_connection(_Pipe, sock=ours)
         except OSError as fault:
             ours.close()
             raise ModelFailure(FailureKind.WORKER_LOST, f"The model worker cannot be started: {fault}") from None
-        finally:
-            theirs.close()
+        except asyncio.CancelledError:
+            # The half-started worker sees the closed end and goes; it still has to be waited for.
+            ours.close()
+            self._process = await starting
+            raise
         try:
             await asyncio.wait({pipe.ready}, timeout=self._start_limit_s)
         finally:

@@ -18,7 +18,7 @@ from lodger_daemon.models.worker.outbox import Outbox
 
 _CONNECT_LIMIT_S: Final = 10.0
 _WRITE_LIMIT_S: Final = 60.0
-_LIST_LIMIT_S: Final = 8.0
+_LIST_LIMIT_S: Final = 5.0
 _KEEP_WARM_S: Final = 120.0
 _TAIL_LIMIT_S: Final = 1.0
 """How long the end of an answered request is waited for, so that its connection can be used again."""
