@@ -1,0 +1,107 @@
+"""The checkout of one agent, reached through its box only. Nothing here opens a path of it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from lodger_daemon.memory.checkout_scripts import INSTALL, PRE_COMMIT, PRE_PUSH, RECEIVE, UPDATE
+from lodger_daemon.memory.core.commits import Identity
+from lodger_daemon.randomness import Rng
+from lodger_tools.box.contract import BoxCall, Boxes, BoxKey, BoxOutcome, ReadHead, RunProgram
+
+_PACK_LIMIT_BYTES: Final = 64 * 1024 * 1024
+_STATUS_LIMIT_BYTES: Final = 64 * 1024
+_SCRIPT_LIMIT_S: Final = 60.0
+_PACK_ARGV: Final = ("pack-objects", "--revs", "--stdout", "-q", "--window=0", "--no-reuse-delta", "--threads=1")
+
+
+class CheckoutWord(StrEnum):
+    """What a script inside answered; anything it should not say counts as failed."""
+
+    INSTALLED = "installed"
+    PRESENT = "present"
+    RECEIVED = "received"
+    UPDATED = "updated"
+    MOVED = "moved"
+    BUSY = "busy"
+    IN_THE_WAY = "in_the_way"
+    NO_FOLDER = "no_folder"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckoutAnswer:
+    word: CheckoutWord
+    detail: str = ""
+
+
+class Checkout:
+    """Raises, from every method: BoxUnavailable, BoxLost."""
+
+    def __init__(self, boxes: Boxes, inside: str, agent_id: str, rng: Rng) -> None:
+        self.inside = inside
+        self._boxes = boxes
+        self._agent_id = agent_id
+        self._rng = rng
+
+    async def head(self, box: BoxKey) -> str | None:
+        """The commit of the checkout's main; empty before the first one, None when there is no usable repository."""
+        outcome = await self._run(box, ReadHead(self.inside))
+        if outcome.status != "success":
+            return None
+        text = outcome.text.strip()
+        return text if (len(text) == 40 and text.isalnum()) or not text else None
+
+    async def pack(self, box: BoxKey, new: str, known: tuple[str, ...]) -> bytes | None:
+        """What `new` brings beyond `known`, or None when the box could not say."""
+        revisions = "".join(f"{oid}\n" for oid in (new, *(f"^{oid}" for oid in known)))
+        program = RunProgram(
+            ("git", "-C", self.inside, *_PACK_ARGV), revisions.encode(), stdout_limit_bytes=_PACK_LIMIT_BYTES
+        )
+        outcome = await self._run(box, program)
+        return outcome.data if outcome.exit_code == 0 else None
+
+    async def dirty(self, box: BoxKey) -> tuple[str, ...]:
+        """Paths with uncommitted changes; empty also when git could not say."""
+        argv = ("git", "-C", self.inside, "status", "--porcelain", "-z", "--untracked-files=normal", "--no-renames")
+        outcome = await self._run(box, RunProgram(argv, timeout_s=20.0, stdout_limit_bytes=_STATUS_LIMIT_BYTES))
+        if outcome.exit_code != 0:
+            return ()
+        records = outcome.data.decode("utf-8", "replace").split("\0")
+        return tuple(_plain(record[3:]) for record in records if len(record) > 3)
+
+    async def install(self, box: BoxKey, commit: str, pack: bytes, identity: Identity) -> CheckoutAnswer:
+        """Make the repository with `commit`; a half-made one from a crash is finished."""
+        arguments = (commit, identity.name, identity.email, PRE_COMMIT, PRE_PUSH)
+        return await self._script(box, INSTALL, arguments, pack)
+
+    async def receive(self, box: BoxKey, pack: bytes, theirs: str | None = None) -> CheckoutAnswer:
+        """Bring objects in; with `theirs`, name that commit as the other side of a conflict."""
+        return await self._script(box, RECEIVE, (theirs or "",), pack)
+
+    async def update(self, box: BoxKey, old: str, new: str, added: tuple[str, ...]) -> CheckoutAnswer:
+        """From `old` to `new`, whose objects are there, if nothing of the agent's stands in the way.
+
+        Args:
+            added: paths that `new` has and `old` has not; ignored files there would be overwritten unseen.
+        """
+        stdin = "".join(f"{path}\0" for path in added).encode()
+        return await self._script(box, UPDATE, (old, new), stdin)
+
+    async def _script(self, box: BoxKey, script: str, arguments: tuple[str, ...], stdin: bytes) -> CheckoutAnswer:
+        argv = ("/bin/sh", "-c", script, "sh", self.inside, *arguments)
+        outcome = await self._run(box, RunProgram(argv, stdin, _SCRIPT_LIMIT_S, _STATUS_LIMIT_BYTES))
+        said = outcome.data.decode("utf-8", "replace").strip().splitlines()
+        word, _, detail = (said[-1] if said else "").partition(" ")
+        try:
+            return CheckoutAnswer(CheckoutWord(word), _plain(detail[:500]))
+        except ValueError:
+            return CheckoutAnswer(CheckoutWord.FAILED, _plain(outcome.text[-300:]))
+
+    async def _run(self, box: BoxKey, operation: ReadHead | RunProgram) -> BoxOutcome:
+        key = f"memory/{self._agent_id}/{self._rng.uuid()}"
+        return await self._boxes.run(box, BoxCall(key, operation, cwd="/"))
+
+
+def _plain(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)

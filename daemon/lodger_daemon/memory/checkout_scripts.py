@@ -1,0 +1,90 @@
+"""What runs inside the box, on the checkout. Each is one `sh -c` with arguments; it answers with one line, a word and
+maybe more. Whatever an agent planted there runs in its own box, where the agent could run it anyway."""
+
+from typing import Final
+
+PRE_COMMIT: Final = """#!/bin/sh
+# Quick advice before a commit; the same rules are applied again before it is published.
+program=/run/lodger/validator/hook.py
+[ -f "$program" ] && command -v python3 >/dev/null 2>&1 || exit 0
+exec python3 -I -S -B "$program"
+"""
+
+PRE_PUSH: Final = """#!/bin/sh
+echo "There is nothing to push here: a commit on main is published when the command that made it returns." >&2
+exit 1
+"""
+
+INSTALL: Final = r"""
+set -u
+cd "$1" 2>/dev/null || { echo no_folder; exit 0; }
+commit=$2
+if [ -e .git/HEAD ] && git rev-parse -q --verify refs/heads/main >/dev/null 2>&1; then echo present; exit 0; fi
+template=$(mktemp -d) && mkdir "$template/hooks" || { echo failed no temporary folder; exit 0; }
+printf '%s' "$5" >"$template/hooks/pre-commit"
+printf '%s' "$6" >"$template/hooks/pre-push"
+chmod 755 "$template/hooks/pre-commit" "$template/hooks/pre-push"
+git init -q -b main --template="$template" . >&2 || { echo failed git init; exit 0; }
+rm -rf "$template"
+git config core.autocrlf false
+git config core.eol lf
+git config user.name "$3"
+git config user.email "$4"
+git config commit.gpgsign false
+git config remote.origin.url .
+git config branch.main.remote origin
+git config branch.main.merge refs/heads/main
+rm -f .git/index.lock
+git index-pack --stdin >/dev/null || { echo failed objects did not arrive; exit 0; }
+git symbolic-ref HEAD refs/heads/main
+git read-tree -m -u "$commit" >&2 || { echo in_the_way files already there; exit 0; }
+printf 'create refs/heads/main %s\n' "$commit" | git update-ref --stdin || { echo failed to name the commit; exit 0; }
+echo installed
+"""
+
+RECEIVE: Final = r"""
+set -u
+cd "$1" 2>/dev/null || { echo no_folder; exit 0; }
+git unpack-objects -q >&2 || { echo failed objects did not arrive; exit 0; }
+[ -z "$2" ] || git update-ref refs/lodger/theirs "$2" || { echo failed to name the other side; exit 0; }
+echo received
+"""
+
+UPDATE: Final = r"""
+set -u
+cd "$1" 2>/dev/null || { echo no_folder; exit 0; }
+old=$2 new=$3
+[ "$(git rev-parse -q --verify refs/heads/main)" = "$old" ] || { echo moved; exit 0; }
+for name in rebase-merge rebase-apply sequencer MERGE_HEAD CHERRY_PICK_HEAD REVERT_HEAD BISECT_LOG \
+    refs/heads/main.lock HEAD.lock; do
+    [ ! -e ".git/$name" ] || { echo "busy $name"; exit 0; }
+done
+if [ "$(git symbolic-ref -q HEAD)" != refs/heads/main ]; then
+    printf 'start\nupdate refs/heads/main %s %s\nprepare\ncommit\n' "$new" "$old" | git update-ref --stdin >/dev/null \
+        || { echo moved; exit 0; }
+    echo updated elsewhere
+    exit 0
+fi
+if [ -e .git/index.lock ]; then
+    for comm in /proc/[0-9]*/comm; do
+        read -r name <"$comm" 2>/dev/null && [ "$name" = git ] && { echo busy index.lock; exit 0; }
+    done
+    age=$(( $(date +%s) - $(stat -c %Y .git/index.lock 2>/dev/null || date +%s) ))
+    [ "$age" -gt 2 ] || { echo busy index.lock; exit 0; }
+    rm -f .git/index.lock
+fi
+blocked=$(xargs -0 -r sh -c '
+for path; do
+    if [ -e "$path" ] || [ -L "$path" ]; then printf "%s\n" "$path"; continue; fi
+    above=$path
+    while [ "$above" != "${above%/*}" ]; do
+        above=${above%/*}
+        if [ -L "$above" ] || { [ -e "$above" ] && [ ! -d "$above" ]; }; then printf "%s\n" "$above"; break; fi
+    done
+done' sh | head -n 12)
+[ -z "$blocked" ] || { printf 'in_the_way %s\n' "$(printf '%s' "$blocked" | tr '\n' ' ')"; exit 0; }
+git read-tree -m -u "$old" "$new" >&2 || { echo in_the_way changed files; exit 0; }
+printf 'start\nupdate HEAD %s %s\nprepare\ncommit\n' "$new" "$old" | git update-ref --stdin >/dev/null \
+    || { echo moved; exit 0; }
+echo updated
+"""

@@ -1,0 +1,60 @@
+"""The memory part of a system prompt, from the files of one commit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+BUDGET_TOKENS: Final = 20_000
+"""What the reference discusses as limit for core memory (BEHAVIOUR.md F3)."""
+BYTES_PER_TOKEN: Final = 4
+_MAX_TREE_LINES: Final = 400
+_MAX_DESCRIPTION: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class CoreFile:
+    """Shown whole, front matter removed."""
+
+    path: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class OtherFile:
+    """Shown as a line."""
+
+    path: str
+    description: str
+
+
+def compile_text(place: str, core: Sequence[CoreFile], others: Sequence[OtherFile]) -> tuple[str, tuple[str, ...]]:
+    """The text, byte-stable for the same files, and warnings.
+
+    Args:
+        place: where the agent finds the checkout.
+        core, others: in path order.
+    """
+    parts = [
+        f"Your memory is the git repository {place}; what you commit there on main is kept and travels with you to"
+        " every machine. These are its core files."
+    ]
+    parts += [f'<memory_file path="{file.path}">\n{file.body.strip()}\n</memory_file>' for file in core]
+    if others:
+        lines = [f"- {file.path}" + (f": {_short(file.description)}" if file.description else "") for file in others]
+        cut = len(lines) - _MAX_TREE_LINES
+        lines = lines[:_MAX_TREE_LINES] + ([f"- and {cut} more; list the folders to see them"] if cut > 0 else [])
+        parts.append("Other files of your memory; read them when they matter:\n" + "\n".join(lines))
+    text = "\n\n".join(parts) + "\n"
+    tokens = len(text.encode()) // BYTES_PER_TOKEN
+    if tokens <= BUDGET_TOKENS:
+        return text, ()
+    warning = (
+        f"Your core memory takes about {tokens} tokens of every prompt; the budget is {BUDGET_TOKENS}. Move what is not"
+        " needed in every conversation from the root into a folder, with a good description."
+    )
+    return text, (warning,)
+
+
+def _short(description: str) -> str:
+    line = " ".join(description.split())
+    return line if len(line) <= _MAX_DESCRIPTION else line[: _MAX_DESCRIPTION - 1] + "…"

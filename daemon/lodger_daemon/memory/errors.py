@@ -1,0 +1,46 @@
+"""What can go wrong in this room.
+
+MemoryFailure
+├── MemoryUnavailable   no memory can be had for an agent
+├── GitFailed           a git of ours ended badly
+├── RefMoved            another writer was faster
+└── LockBusy            another process holds an agent's lock
+"""
+
+
+class MemoryFailure(Exception):
+    """The base of this room's errors."""
+
+    retryable = False
+
+
+class MemoryUnavailable(MemoryFailure):
+    """Neither a clone nor a new repository can be had. The text says why and what to do."""
+
+    retryable = True
+
+
+class GitFailed(MemoryFailure):
+    """A git command on a repository of ours failed. Never holds a credential: those are not in argv."""
+
+    def __init__(self, command: str, exit_code: int | None, stderr: str) -> None:
+        super().__init__(command, exit_code, stderr)
+        self.command = command
+        self.exit_code = exit_code
+        self.stderr = stderr
+
+    def __str__(self) -> str:
+        how = "took too long" if self.exit_code is None else f"ended with {self.exit_code}"
+        return f"git {self.command} {how}: {self.stderr.strip()[-500:]}"
+
+
+class RefMoved(MemoryFailure):
+    """A branch was not where it should have been, so nothing was changed. Read again and retry."""
+
+    retryable = True
+
+
+class LockBusy(MemoryFailure):
+    """Another process has held the agent's lock for too long. Look for a second Lodger on the same state folder."""
+
+    retryable = True

@@ -1,0 +1,177 @@
+"""Starting git on a repository of ours: trusted place, environment from nothing, a limit, a group of its own."""
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lodger_daemon.memory.core.commits import Identity
+from lodger_daemon.memory.errors import GitFailed, MemoryUnavailable
+
+_GIT_PLACES: Final = ("/usr/bin/git", "/usr/local/bin/git", "/opt/homebrew/bin/git")
+COMMAND_LIMIT_S: Final = 60.0
+"""As the reference (BEHAVIOUR.md F4)."""
+
+
+def find_git() -> str:
+    """Raises: MemoryUnavailable when no trusted place has git."""
+    for place in _GIT_PLACES:
+        if os.access(place, os.X_OK):
+            return place
+    raise MemoryUnavailable(f"git is in none of {', '.join(_GIT_PLACES)}. Install git.")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a git ended; `exit_code` is None when it was killed for taking too long."""
+
+    exit_code: int | None
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def text(self) -> str:
+        return (self.stdout + self.stderr).decode("utf-8", "replace")
+
+
+class RunningGits:
+    """The processes that may have to be ended from another thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._closed = False
+
+    def add(self, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            self._running.add(process)
+            if self._closed:
+                kill_group(process)
+
+    def discard(self, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            self._running.discard(process)
+
+    def kill_all(self) -> None:
+        """End all, and from now on every new one at once."""
+        with self._lock:
+            self._closed = True
+            for process in self._running:
+                kill_group(process)
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+class Git:
+    """Git on one bare repository. All methods block: call them on a worker thread."""
+
+    def __init__(self, repository: Path, identity: Identity, running: RunningGits) -> None:
+        self.repository = repository
+        self._running = running
+        self._program = find_git()
+        self._environment = {
+            "PATH": "/usr/bin:/bin:/usr/local/bin:/opt/homebrew/bin",
+            "HOME": "/nonexistent",
+            "LC_ALL": "C",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_ASKPASS": "/bin/false",
+            "GIT_EDITOR": "false",
+            "GIT_SEQUENCE_EDITOR": "false",
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+            "GIT_AUTHOR_NAME": identity.name,
+            "GIT_AUTHOR_EMAIL": identity.email,
+            "GIT_COMMITTER_NAME": identity.name,
+            "GIT_COMMITTER_EMAIL": identity.email,
+        }
+
+    def start(self, *argv: str) -> subprocess.Popen[bytes]:
+        """A git that stays, for questions over its pipes."""
+        process = subprocess.Popen(
+            self._argv(argv),
+            env=self._environment,
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,
+        )
+        self._running.add(process)
+        return process
+
+    def forget(self, process: subprocess.Popen[bytes]) -> None:
+        """End a git that `start` gave, and reap it."""
+        kill_group(process)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    pass
+        process.wait()
+        self._running.discard(process)
+
+    def attempt(
+        self,
+        *argv: str,
+        stdin: bytes = b"",
+        limit_s: float = COMMAND_LIMIT_S,
+        environment: Mapping[str, str] | None = None,
+        max_file_bytes: int | None = None,
+    ) -> Done:
+        """Run to the end and say how it went.
+
+        Args:
+            environment: added to our own, for credentials.
+            max_file_bytes: a limit on every file that git and its children write.
+        """
+        command = self._argv(argv)
+        if max_file_bytes is not None:
+            command = ["/bin/sh", "-c", f'ulimit -f {max_file_bytes // 512}; exec "$@"', "sh", *command]
+        process = subprocess.Popen(
+            command,
+            env=self._environment | dict(environment or {}),
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._running.add(process)
+        try:
+            stdout, stderr = process.communicate(stdin, timeout=limit_s)
+            return Done(process.returncode, stdout, stderr)
+        except subprocess.TimeoutExpired:
+            kill_group(process)
+            stdout, stderr = process.communicate()
+            return Done(None, stdout, stderr)
+        finally:
+            self._running.discard(process)
+
+    def run(self, *argv: str, stdin: bytes = b"", environment: Mapping[str, str] | None = None) -> bytes:
+        """Its output. Raises: GitFailed."""
+        done = self.attempt(*argv, stdin=stdin, environment=environment)
+        if done.exit_code != 0:
+            raise GitFailed(argv[0], done.exit_code, done.stderr.decode("utf-8", "replace"))
+        return done.stdout
+
+    def line(self, *argv: str, stdin: bytes = b"") -> str:
+        """Its output as one trimmed text. Raises: GitFailed."""
+        return self.run(*argv, stdin=stdin).decode("utf-8", "replace").strip()
+
+    def _argv(self, argv: tuple[str, ...]) -> list[str]:
+        fixed = ["-c", "maintenance.auto=false", "-c", "gc.auto=0", "-c", "core.hooksPath=/dev/null"]
+        return [self._program, f"--git-dir={self.repository}", *fixed, *argv]

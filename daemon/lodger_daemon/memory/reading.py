@@ -1,0 +1,105 @@
+"""What a commit of published holds, for prompts: compiled text, the agent's card, and what changed. Blocking."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from lodger_daemon.memory.contract import AgentCard, CompiledMemory
+from lodger_daemon.memory.core.compiled_text import CoreFile, OtherFile, compile_text
+from lodger_daemon.memory.core.first_files import card_of
+from lodger_daemon.memory.published import Published
+from lodger_tools.validator.agent_toml import AGENT_TOML, BadAgentFile, read_agent_toml
+from lodger_tools.validator.front_matter import FrontMatter, read_front_matter
+from lodger_tools.validator.objects import MODE_FOLDER, Entry, parse_tree
+from lodger_tools.validator.tree import INDEX, Layout, layout_of
+
+_MAX_SUMMARY_BYTES: Final = 4000
+_MAX_LISTED: Final = 20
+
+
+def compile_memory(published: Published, commit: str, place: str) -> CompiledMemory:
+    tree = published.commit(commit).tree
+    layout = layout_of(parse_tree(published.reader.read(tree)[1]))
+    core: list[CoreFile] = []
+    others: list[OtherFile] = []
+    for path, entry in _walk(published, tree, ""):
+        if not path.endswith(".md"):
+            if "/" in path:
+                others.append(OtherFile(path, ""))
+            continue
+        front = _front(published, entry.oid)
+        if _is_core(path, layout):
+            core.append(CoreFile(path, front.body))
+        elif not path.endswith(f"/{INDEX}"):
+            others.append(OtherFile(path, (front.fields or {}).get("description", "")))
+    text, warnings = compile_text(place, core, others)
+    return CompiledMemory(commit, text, warnings)
+
+
+def read_card(published: Published, commit: str, fallback: AgentCard) -> AgentCard:
+    """What `agent.toml` says, or the fallback when the memory has none."""
+    for entry in parse_tree(published.reader.read(published.commit(commit).tree)[1]):
+        if entry.name == AGENT_TOML.encode():
+            parsed = read_agent_toml(published.reader.read(entry.oid)[1])
+            return fallback if isinstance(parsed, BadAgentFile) else card_of(parsed)
+    return fallback
+
+
+def summarise_change(published: Published, old: str, new: str) -> str:
+    """For a `memory_update` part: which files changed, and the changed lines of core files while they are few."""
+    argv = ("diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new)
+    fields = published.git.run(*argv).decode("utf-8", "replace").split("\0")
+    words = {"A": "new", "D": "removed", "M": "changed"}
+    changes = [
+        (words.get(kind, "changed"), path) for kind, path in zip(fields[::2], fields[1::2], strict=False) if path
+    ]
+    if not changes:
+        return ""
+    lines = [f"- {word}: {path}" for word, path in changes[:_MAX_LISTED]]
+    if len(changes) > _MAX_LISTED:
+        lines.append(f"- and {len(changes) - _MAX_LISTED} more")
+    core = [path for _, path in changes if ("/" not in path or path.startswith("system/")) and path.endswith(".md")]
+    if core:
+        diff = published.git.run(
+            "diff", "--no-color", "--no-ext-diff", "--no-textconv", "-U0", old, new, "--", *core[:20]
+        )
+        text = diff.decode("utf-8", "replace")
+        shown = [line for line in text.splitlines() if line[:1] in {"+", "-"} and not line.startswith("---")]
+        lines += _within(shown)
+    return "Your memory changed:\n" + "\n".join(lines)
+
+
+def added_paths(published: Published, old: str, new: str) -> tuple[str, ...]:
+    """Paths that `new` has and `old` has not."""
+    argv = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", "--diff-filter=A", old, new)
+    return tuple(path for path in published.git.run(*argv).decode("utf-8", "replace").split("\0") if path)
+
+
+def _within(lines: list[str]) -> Iterator[str]:
+    left = _MAX_SUMMARY_BYTES
+    for line in lines:
+        left -= len(line.encode()) + 1
+        if left < 0:
+            yield "(more changed; read the files)"
+            return
+        yield line.removeprefix("++") if line.startswith("+++") else line
+
+
+def _is_core(path: str, layout: Layout) -> bool:
+    return path.startswith("system/") if layout is Layout.V1 else "/" not in path
+
+
+def _walk(published: Published, tree: str, prefix: str) -> Iterator[tuple[str, Entry]]:
+    """Files in path order; of skills only their heads, hidden files not at all."""
+    for entry in parse_tree(published.reader.read(tree)[1]):
+        name = entry.name.decode("utf-8", "replace")
+        path = prefix + name
+        if name.startswith("."):
+            continue
+        if entry.mode == MODE_FOLDER:
+            yield from _walk(published, entry.oid, path + "/")
+        elif not path.startswith("skills/") or path.endswith("/SKILL.md"):
+            yield path, entry
+
+
+def _front(published: Published, oid: str) -> FrontMatter:
+    return read_front_matter(published.reader.read(oid)[1].decode("utf-8", "replace"))

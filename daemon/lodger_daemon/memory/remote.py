@@ -1,0 +1,95 @@
+"""The git host that carries memories between machines: addresses, credentials, and which agents it holds."""
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from lodger_daemon.identity import AgentId
+
+TokenProvider = Callable[[], str | None]
+_LIST_LIMIT_S: Final = 3.0
+_LIST_LIMIT_BYTES: Final = 4 * 1024 * 1024
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRemote:
+    """A hub, or whatever speaks its address form."""
+
+    base_url: str
+    token_provider: TokenProvider
+    """Asked before each command, so that a rotated token is used at once. May read a file."""
+
+    def url(self, agent_id: AgentId) -> str:
+        return f"{self.base_url.rstrip('/')}/v1/git/{agent_id}/state.git"
+
+    def environment(self) -> dict[str, str]:
+        """The credential for git, in the environment only and for this host only."""
+        settings = [
+            ("credential.helper", ""),
+            ("http.followRedirects", "false"),
+            ("http.lowSpeedLimit", "1"),
+            ("http.lowSpeedTime", "30"),
+            ("protocol.allow", "never"),
+            ("protocol.https.allow", "always"),
+        ]
+        if urlsplit(self.base_url).hostname in _LOOPBACK:
+            settings.append(("protocol.http.allow", "always"))
+        token = self.token_provider()
+        if token:
+            basic = base64.b64encode(f"letta:{token}".encode()).decode()
+            settings.append((f"http.{self.base_url.rstrip('/')}/.extraHeader", f"Authorization: Basic {basic}"))
+        environment = {"GIT_CONFIG_COUNT": str(len(settings))}
+        for number, (key, value) in enumerate(settings):
+            environment[f"GIT_CONFIG_KEY_{number}"] = key
+            environment[f"GIT_CONFIG_VALUE_{number}"] = value
+        return environment
+
+    def cleaned(self, text: str) -> str:
+        """An error text without the credential, whatever the other side made of it."""
+        token = self.token_provider()
+        if token:
+            text = text.replace(token, "***").replace(base64.b64encode(f"letta:{token}".encode()).decode(), "***")
+        return " ".join(text.split())[-400:]
+
+    def list_agents(self) -> tuple[AgentId, ...]:
+        """Agents of this remote, oldest first; empty when it does not answer as it should. Blocks up to 3 s."""
+        import http.client
+
+        parts = urlsplit(self.base_url)
+        if parts.hostname is None or (parts.scheme == "http" and parts.hostname not in _LOOPBACK):
+            return ()
+        make = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = make(parts.hostname, parts.port, timeout=_LIST_LIMIT_S)
+        token = self.token_provider()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        try:
+            connection.request("GET", f"{parts.path.rstrip('/')}/v1/agents/", headers=headers)
+            answer = connection.getresponse()
+            body = answer.read(_LIST_LIMIT_BYTES + 1)
+            if answer.status != 200 or len(body) > _LIST_LIMIT_BYTES:
+                return ()
+            listed = json.loads(body)
+        except (OSError, http.client.HTTPException, ValueError, RecursionError):
+            return ()
+        finally:
+            connection.close()
+        if not isinstance(listed, list):
+            return ()
+        ids = [item.get("id") for item in listed if isinstance(item, dict)]
+        return tuple(AgentId(found) for found in ids if isinstance(found, str) and is_agent_id(found))
+
+
+def is_agent_id(text: str) -> bool:
+    """Well-formed, so that it may name a folder and stand in an address."""
+    rest = text.removeprefix("agent-")
+    return (
+        rest != text
+        and 0 < len(rest) <= 120
+        and rest.isascii()
+        and rest.replace("-", "a").isalnum()
+        and not text.startswith("agent-local-")
+    )

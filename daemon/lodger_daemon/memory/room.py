@@ -1,0 +1,245 @@
+"""One agent's memory on this machine: both repositories, the state of its sync, and what moves between them."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final, ParamSpec, TypeVar
+
+from lodger_daemon.clock import Clock
+from lodger_daemon.memory.checkout import Checkout, CheckoutAnswer, CheckoutWord
+from lodger_daemon.memory.contract import CompiledMemory, ImportReport
+from lodger_daemon.memory.core.sync_state import (
+    MAX_STATE_BYTES,
+    Conflict,
+    SyncState,
+    state_from_json,
+    state_to_json,
+)
+from lodger_daemon.memory.errors import GitFailed, RefMoved
+from lodger_daemon.memory.importing import (
+    Diverged,
+    Imported,
+    ImportResult,
+    NothingNew,
+    NotValid,
+    import_pack,
+    words_for,
+)
+from lodger_daemon.memory.kept_gits import RefChange
+from lodger_daemon.memory.published import CHECKOUT, Published
+from lodger_daemon.memory.reading import added_paths, compile_memory
+from lodger_tools.box.contract import Boxes, BoxKey
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_CHECKOUT_LIMIT_S: Final = 15.0
+_RACES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """Local work and network work do not wait for each other."""
+
+    local: Executor
+    network: Executor
+
+
+class AgentRoom:
+    def __init__(self, published: Published, checkout: Checkout, boxes: Boxes, clock: Clock, threads: Threads) -> None:
+        self.published = published
+        self.checkout = checkout
+        self._boxes = boxes
+        self._clock = clock
+        self._threads = threads
+        self._checkout_lock = asyncio.Lock()
+        self._refused: tuple[str, str | None] | None = None
+        """The checkout's and published heads whose import was refused last: not worth another try."""
+        self._theirs: str | None = None
+        """The other side of a conflict, once the checkout has it."""
+        self._compiled: CompiledMemory | None = None
+        self.state = self._load()
+
+    async def local(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run on a worker thread, under the agent's lock. It ends even if the waiter is cancelled."""
+
+        def under_lock() -> T:
+            with self.published.lock():
+                return work(*args, **kwargs)
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads.local, under_lock)
+
+    async def network(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        call = partial(work, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._threads.network, call)
+
+    def now_s(self) -> int:
+        return int(self._clock.wall())
+
+    async def save(self, state: SyncState) -> None:
+        """Durable when it returns."""
+        if state != self.state:
+            self.state = state
+            text = state_to_json(state)
+            await asyncio.get_running_loop().run_in_executor(self._threads.local, self._store, text)
+
+    async def compiled(self) -> CompiledMemory:
+        head = self.published.head()
+        if head is None:
+            return CompiledMemory(None, "")
+        if self._compiled is None or self._compiled.commit != head:
+            self._compiled = await self.local(compile_memory, self.published, head, self.checkout.inside)
+        return self._compiled
+
+    async def import_from(self, box: BoxKey) -> ImportReport:
+        """Publish what the checkout's main gained.
+
+        Raises: BoxUnavailable, BoxLost, MemoryFailure.
+        """
+        try:
+            async with asyncio.timeout(_CHECKOUT_LIMIT_S):
+                await self._checkout_lock.acquire()
+        except TimeoutError:
+            return ImportReport(
+                False, self.published.head(), "Memory: busy; your commit is published with the next one."
+            )
+        try:
+            return await self._import(box)
+        finally:
+            self._checkout_lock.release()
+
+    async def bring_along(self, box: BoxKey) -> CheckoutAnswer | None:
+        """Update the checkout to published main; None when it is there already.
+
+        Raises: BoxUnavailable, BoxLost, MemoryFailure.
+        """
+        async with self._checkout_lock:
+            main, seen = self.published.head(), self.published.ref(CHECKOUT)
+            if main is None or main == seen:
+                return None
+            if seen is None:
+                return await self._install(box, main)
+            if self.tool_call_runs():
+                return CheckoutAnswer(CheckoutWord.BUSY, "a tool call runs")
+            return await self._update(box, seen, main)
+
+    async def show_theirs(self, box: BoxKey, remote: str) -> None:
+        """Give the checkout the other side of a conflict as `refs/lodger/theirs`."""
+        seen = self.published.ref(CHECKOUT)
+        if self._theirs == remote or seen is None or self.tool_call_runs():
+            return
+        pack = await self.local(self.published.pack_of, (remote,), (seen,))
+        answer = await self.checkout.receive(box, pack, remote)
+        if answer.word is CheckoutWord.RECEIVED:
+            self._theirs = remote
+
+    def tool_call_runs(self) -> bool:
+        agent = self.published.folder.name
+        return any(status.running_calls > 0 for status in self._boxes.statuses() if status.key.agent_id == agent)
+
+    async def _import(self, box: BoxKey) -> ImportReport:
+        head = await self.checkout.head(box)
+        main, seen = self.published.head(), self.published.ref(CHECKOUT)
+        if not head:
+            return await self._restore(box, main)
+        if head == seen:
+            if self.state.invalid or (self.state.conflict is not None and self.state.conflict.at_import):
+                await self.save(_without_import_faults(self.state))
+            return ImportReport(False, main)
+        if (head, main) == self._refused:
+            return ImportReport(False, main)
+        known = tuple(oid for oid in (seen, self._theirs) if oid is not None)
+        pack = await self.checkout.pack(box, head, known)
+        if pack is None and known:
+            # The checkout may have lost what it once had; everything is slower but always right.
+            pack = await self.checkout.pack(box, head, ())
+        if pack is None:
+            return ImportReport(
+                False, main, "Memory: the box's git could not read your new commit; run git fsck there."
+            )
+        result = await self._publish(pack, head)
+        await self._note(result, head)
+        return ImportReport(
+            isinstance(result, Imported), self.published.head(), words_for(result, self.checkout.inside)
+        )
+
+    async def _publish(self, pack: bytes, head: str) -> ImportResult:
+        for _ in range(_RACES):
+            try:
+                return await self.local(import_pack, self.published, pack, head, self.now_s())
+            except RefMoved:
+                continue
+        raise GitFailed("update-ref", None, "main kept moving")
+
+    async def _note(self, result: ImportResult, tip: str) -> None:
+        state = _without_import_faults(self.state)
+        self._refused = None
+        match result:
+            case Imported() | NothingNew():
+                pass
+            case NotValid():
+                self._refused = (tip, self.published.head())
+                found = tuple(str(finding) for finding in result.findings)
+                state = replace(state, invalid=found, invalid_commit=tip)
+            case Diverged():
+                self._refused = (tip, self.published.head())
+                state = replace(state, conflict=Conflict(result.tip, result.onto, result.paths, at_import=True))
+        await self.save(state)
+
+    async def _restore(self, box: BoxKey, main: str | None) -> ImportReport:
+        if main is None:
+            return ImportReport(False, None)
+        answer = await self._install(box, main)
+        if answer.word is not CheckoutWord.INSTALLED:
+            return ImportReport(False, main, f"Memory: there is no usable checkout ({answer.word} {answer.detail}).")
+        return ImportReport(False, main, f"Memory: the checkout {self.checkout.inside} was made again from published.")
+
+    async def _install(self, box: BoxKey, main: str) -> CheckoutAnswer:
+        pack = await self.local(self.published.pack_of, (main,), ())
+        answer = await self.checkout.install(box, main, pack, self.published.identity)
+        if answer.word is CheckoutWord.INSTALLED:
+            await self.local(self._set_checkout, main)
+        return answer
+
+    async def _update(self, box: BoxKey, seen: str, main: str) -> CheckoutAnswer:
+        pack = await self.local(self.published.pack_of, (main,), (seen,))
+        added = await self.local(added_paths, self.published, seen, main)
+        answer = await self.checkout.receive(box, pack)
+        if answer.word is CheckoutWord.RECEIVED:
+            self.published.seam("before updating the checkout")
+            answer = await self.checkout.update(box, seen, main, added)
+            self.published.seam("after updating the checkout")
+        if answer.word is CheckoutWord.UPDATED:
+            await self.local(self._set_checkout, main)
+        return answer
+
+    def _set_checkout(self, commit: str) -> None:
+        self.published.change_refs(RefChange(CHECKOUT, commit, self.published.ref(CHECKOUT)))
+
+    @property
+    def _state_file(self) -> Path:
+        return self.published.folder / "sync.json"
+
+    def _load(self) -> SyncState:
+        try:
+            with self._state_file.open(encoding="utf-8") as stored:
+                return state_from_json(stored.read(MAX_STATE_BYTES))
+        except OSError:
+            return SyncState()
+
+    def _store(self, text: str) -> None:
+        with self.published.lock():
+            fresh = self._state_file.with_suffix(".new")
+            with fresh.open("w", encoding="utf-8") as stored:
+                stored.write(text)
+                stored.flush()
+                os.fsync(stored.fileno())
+            fresh.replace(self._state_file)
+
+
+def _without_import_faults(state: SyncState) -> SyncState:
+    conflict = None if state.conflict is not None and state.conflict.at_import else state.conflict
+    return replace(state, invalid=(), invalid_commit=None, conflict=conflict)

@@ -1,0 +1,94 @@
+"""Whole machines' memories for tests: real git, a plain box, and one remote if wanted."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lodger_daemon.clock import MonoTime, WallTime
+from lodger_daemon.identity import AgentId
+from lodger_daemon.memory.contract import AgentCard, ImportReport, SyncStatus
+from lodger_daemon.memory.memory import Memory
+from lodger_daemon.memory.published import Published
+from lodger_daemon.memory.remote import MemoryRemote
+from lodger_daemon.paths import Paths
+from lodger_daemon.randomness import SeededRng
+from lodger_daemon.system_clock import SystemClock
+from lodger_tools.box.contract import BoxKey, BoxProfile
+from support.git_host_server import TOKEN, RunningHost
+from support.plain_boxes import INSIDE, PlainBoxes, agent_git
+
+AGENT = AgentId("agent-ada")
+CARD = AgentCard("Ada", "A careful helper.", "openai/x", "default")
+
+
+@dataclass(slots=True)
+class QuickClock:
+    """Real time, but waits of the retry policy are noted and not waited for; long ones never end."""
+
+    real: SystemClock = field(default_factory=SystemClock)
+    waits: list[float] = field(default_factory=list)
+
+    def wall(self) -> WallTime:
+        return self.real.wall()
+
+    def mono(self) -> MonoTime:
+        return self.real.mono()
+
+    async def sleep(self, delay_s: float) -> None:
+        self.waits.append(delay_s)
+        await self.real.sleep(0 if delay_s < 2.5 else 3600)
+
+
+class Machine:
+    """One daemon's memory."""
+
+    def __init__(self, folder: Path, hub: RunningHost | None, seam: Callable[[str], None] | None = None) -> None:
+        self.paths = Paths(folder / "config", folder / "state", folder / "workspace", folder / "home")
+        self.boxes = PlainBoxes(lambda agent: str(self.paths.agents / agent / "checkout"))
+        self.clock = QuickClock()
+        self.box = BoxKey(AGENT, str(folder / "workspace"))
+        self.hub = hub
+        self.memory = Memory(
+            self.paths,
+            self.boxes,
+            lambda agent: BoxKey(agent, str(folder / "workspace"), BoxProfile.MEMORY_WORKER),
+            None if hub is None else MemoryRemote(hub.base_url, lambda: TOKEN),
+            self.clock,
+            SeededRng(7),
+            checkout_inside=INSIDE,
+            **({} if seam is None else {"seam": seam}),
+        )
+
+    @property
+    def checkout(self) -> Path:
+        return Path(self.memory.checkout_path(AGENT))
+
+    @property
+    def published(self) -> Published:
+        return self.memory._agent(AGENT).room.published
+
+    def commit(self, name: str, text: str | None, message: str = "a note") -> str:
+        """The agent writes (or with None deletes) a file and commits."""
+        path = self.checkout / name
+        if text is None:
+            path.unlink()
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        agent_git(self.checkout, "add", "-A")
+        agent_git(self.checkout, "commit", "-q", "-m", message)
+        return agent_git(self.checkout, "rev-parse", "HEAD")
+
+    async def bring_in(self) -> ImportReport:
+        return await self.memory.import_commits(AGENT, self.box)
+
+    async def end_turn(self) -> SyncStatus:
+        self.memory.turn_ended(AGENT, self.box)
+        return await self.memory.settled(AGENT, 60)
+
+    def fsck(self) -> str:
+        return self.published.git.line("fsck", "--full", "--strict", "--no-dangling")
+
+
+def note(text: str, name: str = "note") -> str:
+    return f"---\nname: {name}\ndescription: About {name}\n---\n\n{text}\n"

@@ -1,0 +1,89 @@
+"""A double of `Boxes` without confinement: runs a memory's programs as plain processes on the host's folder."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lodger_tools.box.contract import (
+    BoxCall,
+    BoxKey,
+    BoxOutcome,
+    BoxStatus,
+    BoxUnavailable,
+    OutputSink,
+    ReadHead,
+    RunProgram,
+)
+from lodger_tools.runner.file_errors import FileRefused
+from lodger_tools.runner.read_head import read_head
+
+INSIDE = "/home/person/memory"
+
+
+@dataclass(slots=True)
+class PlainBoxes:
+    """`INSIDE` stands for the folder that `host_folder` names for the key's agent."""
+
+    host_folder: Callable[[str], str]
+    broken: bool = False
+    busy_agents: set[str] = field(default_factory=set)
+    programs: list[tuple[str, ...]] = field(default_factory=list)
+
+    async def run(self, key: BoxKey, call: BoxCall, on_output: OutputSink | None = None) -> BoxOutcome:
+        if self.broken:
+            raise BoxUnavailable("no bwrap; install bubblewrap")
+        folder = self.host_folder(key.agent_id)
+        match call.operation:
+            case ReadHead():
+                return await asyncio.to_thread(_head, folder)
+            case RunProgram() as program:
+                argv = tuple(folder if word == INSIDE else word for word in program.argv)
+                self.programs.append(program.argv)
+                return await asyncio.to_thread(_run, argv, program)
+            case _:
+                raise AssertionError(call)
+
+    async def collect(self, key: BoxKey, call_key: str) -> BoxOutcome | None:
+        return None
+
+    async def stop_all(self, key: BoxKey) -> int:
+        return 0
+
+    async def end(self, key: BoxKey) -> None:
+        return None
+
+    def statuses(self) -> tuple[BoxStatus, ...]:
+        return tuple(BoxStatus(BoxKey(agent, "/"), 1, 1, 0, 0.0) for agent in self.busy_agents)
+
+    async def aclose(self) -> None:
+        return None
+
+
+def _head(folder: str) -> BoxOutcome:
+    try:
+        commit, details = read_head(folder)
+    except (FileRefused, OSError) as error:
+        return BoxOutcome("error", str(error))
+    return BoxOutcome("success", commit, details=details)
+
+
+def _run(argv: tuple[str, ...], program: RunProgram) -> BoxOutcome:
+    done = subprocess.run(argv, input=program.stdin, env=agent_environment(), cwd="/", capture_output=True, timeout=60)
+    status = "success" if done.returncode == 0 else "error"
+    return BoxOutcome(status, done.stderr.decode("utf-8", "replace"), done.returncode, done.stdout)
+
+
+def agent_environment() -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LC_ALL": "C", "GIT_CONFIG_NOSYSTEM": "1"}
+
+
+def agent_git(checkout: Path | str, *argv: str) -> str:
+    """What the agent does by itself, in its checkout."""
+    done = subprocess.run(
+        ["git", "-C", str(checkout), *argv], env=agent_environment(), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout.strip()
