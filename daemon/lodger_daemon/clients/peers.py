@@ -16,11 +16,12 @@ _LOCAL_PEERCRED: Final = 0x001
 
 def unix_peer_uid(connection: socket.socket) -> int | None:
     """The uid of the process that connected to this Unix socket; None where the system does not tell."""
-    if sys.platform == "linux":
+    platform: str = sys.platform
+    if platform == "linux":
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         _, uid, _ = struct.unpack("3i", credentials)
         return int(uid)
-    if sys.platform == "darwin":
+    if platform == "darwin":
         # struct xucred: version, uid, then groups.
         credentials = connection.getsockopt(0, _LOCAL_PEERCRED, 76)
         _, uid = struct.unpack_from("II", credentials)

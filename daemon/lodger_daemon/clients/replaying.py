@@ -29,14 +29,20 @@ async def show_state(
         if after_event is not None and connection.capabilities.resume:
             seen = await _replay(connection, key, after_event)
         snapshot = await connection.services.conversations.snapshot(key)
+        last = snapshot.last_event_number
+        news = [event for event in held if seen is None or event.number > seen]
+        for event in news:
+            # What happened before the snapshot was taken is told before it.
+            if event.number <= last and not _is_state(event):
+                connection.replay(event)
+        held[:] = [event for event in news if event.number > last]
         for question in snapshot.questions:
             connection.show(control_request(key, question))
         connection.show_device(key, force_device, snapshot)
-        connection.show(loop_status(key, snapshot.loop))
+        connection.show(loop_status(key, snapshot.loop, last))
         connection.show(queue_changed(key, QueueChanged(snapshot.queue)))
         connection.show(subagents(key))
-        held[:] = [event for event in held if _is_news(event, seen, snapshot.last_event_number)]
-        return snapshot.last_event_number
+        return last
 
 
 async def _replay(connection: ClientConnection, key: ConversationKey, after_event: int) -> int:
@@ -50,12 +56,6 @@ async def _replay(connection: ClientConnection, key: ConversationKey, after_even
         if len(page) < PAGE_EVENTS:
             break
     return seen
-
-
-def _is_news(event: NumberedEvent, seen: int | None, in_snapshot: int) -> bool:
-    if seen is not None and event.number <= seen:
-        return False
-    return event.number > in_snapshot or not _is_state(event)
 
 
 def _is_state(numbered: NumberedEvent) -> bool:

@@ -16,13 +16,16 @@ LONGEST_LOCK_S: Final = 900.0
 """Each lock-out doubles, up to a quarter of an hour: 96 windows of 10 guesses a day against 256 bits."""
 
 
+_NEVER: Final = MonoTime(0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Lockout:
     """One counter for all who come with a credential: loopback has no addresses to tell them apart by."""
 
     failures: int = 0
-    window_ends: MonoTime = MonoTime(0.0)
-    locked_until: MonoTime = MonoTime(0.0)
+    window_ends: MonoTime = _NEVER
+    locked_until: MonoTime = _NEVER
     locks: int = 0
 
     def is_locked(self, now: MonoTime) -> bool:
@@ -36,7 +39,7 @@ class Lockout:
             window_ends = MonoTime(now + WINDOW_S) if fresh else self.window_ends
             return replace(self, failures=failures, window_ends=window_ends)
         duration_s = min(FIRST_LOCK_S * 2**self.locks, LONGEST_LOCK_S)
-        return Lockout(0, MonoTime(0.0), MonoTime(now + duration_s), min(self.locks + 1, 10))
+        return Lockout(0, _NEVER, MonoTime(now + duration_s), min(self.locks + 1, 10))
 
     def succeeded(self) -> "Lockout":
         """A good credential ends the count, but not the memory of earlier lock-outs."""
