@@ -36,7 +36,7 @@ async def test_only_neighbours_of_one_kind_and_request_are_joined() -> None:
         [1, "t", "c"],
         [1, "c", 0, "i", "n", "{}"],
         [1, "c", 1, None, None, "{}"],
-        [1, "r", "r"],
+        [1, "r", "r", None],
         [1, "r", "s", "sig"],
         [1, "t", "d"],
     ]
