@@ -113,8 +113,8 @@ def _disk() -> Check:
 
 def _sandbox(settings: Settings) -> Check:
     from lodger_sandbox.contract import SandboxUnavailable
-    from lodger_sandbox.users import box_user
     from lodger_sandbox.probe import probe
+    from lodger_sandbox.users import box_user
 
     try:
         report = probe(box_user(settings.machine.box_user if os.getuid() == 0 else None))

@@ -37,7 +37,7 @@ def describe(request: Frame) -> str:
     arguments = request.get("input") or {}
     if request["tool_name"] == "Bash":
         outside = f"\n(in {arguments['folder']})" if arguments.get("folder") else ""
-        return f"{arguments.get('command', '')}{outside}"
+        return str(arguments.get("command", "")) + outside
     lines = [json.dumps(arguments, ensure_ascii=False, indent=2)]
     for diff in request.get("diffs") or []:
         lines.append(f"--- {diff.get('fileName', '')}")
@@ -50,5 +50,5 @@ def describe(request: Frame) -> str:
 async def _read_key(prompt: str) -> str:
     sys.stderr.write(prompt)
     sys.stderr.flush()
-    line = await asyncio.to_thread(sys.stdin.readline)
+    line: str = await asyncio.to_thread(sys.stdin.readline)
     return line.strip().lower()[:1]

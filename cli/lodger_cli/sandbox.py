@@ -9,8 +9,7 @@ from lodger_daemon.service.box_requests import BoxRequests
 from lodger_daemon.service.settings import SettingsError, load_settings
 from lodger_sandbox.contract import SandboxUnavailable
 from lodger_sandbox.core.explain import explain as explain_policy
-from lodger_sandbox.core.policy import make_policy
-from lodger_sandbox.foreground import run_in_box
+from lodger_sandbox.foreground import policy_for_command, run_in_box
 
 
 def run(argv: list[str], *, explain: bool) -> None:
@@ -23,7 +22,7 @@ def run(argv: list[str], *, explain: bool) -> None:
         settings = load_settings(where.settings_file)
         request = BoxRequests(where, settings, os.environ).for_person(str(Path.cwd()))
         if explain:
-            say(explain_policy(make_policy(request)))
+            say(explain_policy(policy_for_command(request, command)))
             return
         code = run_in_box(request, command)
     except (SandboxUnavailable, SettingsError) as error:

@@ -5,8 +5,10 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from lodger_cli.places import paths
 from lodger_cli.terminal import Exit, fail, say_json
@@ -49,11 +51,29 @@ def run_hub(*, host: str, port: int, tls_cert: str, tls_key: str, while_fd: int)
 
     folder = paths().hub
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    options = HubOptions(state=folder, host=host, port=port, tls_cert=tls_cert or None, tls_key=tls_key or None)
+    options = HubOptions(
+        state=folder,
+        host=host,
+        port=port,
+        tls_certificate=Path(tls_cert) if tls_cert else None,
+        tls_key=Path(tls_key) if tls_key else None,
+    )
     try:
-        asyncio.run(_until_stopped(while_fd, lambda stopping: serve(options, stopping)))
-    except HubError as error:
-        fail(str(error), Exit.FAILED)
+        asyncio.run(_until_stopped(while_fd, lambda stopping: _stopped_by(stopping, serve(options))))
+    except (HubError, OSError) as error:
+        fail(f"the hub cannot start: {error}", Exit.FAILED)
+
+
+async def _stopped_by(stopping: asyncio.Event, serving: Coroutine[Any, Any, None]) -> None:
+    """Run until it ends by itself, or until the event: then it is cancelled and unwinds in good order."""
+    task = asyncio.create_task(serving)
+    waiting = asyncio.create_task(stopping.wait())
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if not task.done():
+        task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 async def _until_stopped(while_fd: int, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:

@@ -26,6 +26,7 @@ from lodger_daemon.memory.errors import MemoryFailure, MemoryUnavailable
 from lodger_daemon.memory.exchange import Exchange, Exchanged, joined_state
 from lodger_daemon.memory.founding import Adopted, NotHad, NotThere, adopt, found
 from lodger_daemon.memory.git import RunningGits
+from lodger_daemon.memory.history import HistoryEntry, read_history
 from lodger_daemon.memory.published import CHECKOUT, REMOTE, Published
 from lodger_daemon.memory.reading import read_card, summarise_change
 from lodger_daemon.memory.remote import MemoryRemote, is_agent_id
@@ -159,6 +160,11 @@ class Memory:
         except (MemoryFailure, OSError) as fault:
             text = f"Memory: your commit is kept in the checkout but not published yet: {fault}"
             return ImportReport(False, room.published.head(), text)
+
+    async def history(self, agent_id: AgentId, limit: int, path: str | None = None) -> tuple[HistoryEntry, ...]:
+        """What the agent has committed, newest first; of one path when it is given."""
+        room = self._agent(agent_id).room
+        return await room.local(read_history, room.published, limit, path)
 
     def turn_ended(self, agent_id: AgentId, box: BoxKey | None) -> None:
         self._request(agent_id, box, fetch=False)

@@ -90,6 +90,10 @@ class QuestionBook:
             raise
         return asked
 
+    def count(self) -> int:
+        """How many questions are open on this machine."""
+        return len(self._deadlines)
+
     def pending(self, key: ConversationKey) -> tuple[QuestionAsked, ...]:
         """The oldest first. At once; a few indexed rows."""
         stored = self._database.read_now(lambda connection: question_rows.open_ones(connection, key))

@@ -8,11 +8,11 @@ from typing import Final
 from lodger_daemon.identity import AgentId
 from lodger_daemon.paths import Paths
 from lodger_daemon.service.settings import Settings
-from lodger_sandbox.contract import BoxRequest, BoxUser, Mount
+from lodger_sandbox.contract import BoxRequest, BoxUser, Mount, SandboxUnavailable
 from lodger_sandbox.users import box_user
 from lodger_tools.box.contract import BoxKey, BoxProfile
+from lodger_tools.output.overflow import OverflowFolder
 
-OVERFLOW_INSIDE: Final = "/run/lodger/overflow"
 MEMORY_FOLDER_NAME: Final = "memory"
 _SYSTEM_PATH: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _TOOLCHAINS: Final = (".local/bin", ".cargo/bin", ".volta/bin", ".deno/bin", ".bun/bin", ".pyenv/shims", "go/bin")
@@ -36,16 +36,25 @@ class BoxRequests:
         """Raises: SandboxUnavailable, naming the command that makes the user."""
         return box_user(self._settings.machine.box_user if os.getuid() == 0 else None)
 
+    def owner(self) -> tuple[int, int] | None:
+        """Uid and gid of the boxes' user when it is not the daemon's own; None also when there is none yet."""
+        if os.geteuid() != 0:
+            return None
+        try:
+            user = self.user()
+        except SandboxUnavailable:
+            return None
+        return user.uid, user.gid
+
     def checkout(self, agent_id: AgentId) -> Path:
         return self._paths.agents / agent_id / "checkout"
 
-    def for_key(self, key: BoxKey) -> BoxRequest:
-        """Raises: SandboxUnavailable."""
-        agent_id = AgentId(key.agent_id)
-        overflow = self._paths.overflow / agent_id
+    def for_key(self, key: BoxKey, overflow: OverflowFolder) -> BoxRequest:
+        """Blocking. Raises: SandboxUnavailable."""
+        checkout = str(self.checkout(AgentId(key.agent_id)))
         mounts = (
-            Mount(str(self.checkout(agent_id)), self.memory_inside, writable=key.profile is not BoxProfile.READ_ONLY),
-            Mount(str(overflow), OVERFLOW_INSIDE),
+            Mount(checkout, self.memory_inside, writable=key.profile is not BoxProfile.READ_ONLY),
+            overflow.mount(key.agent_id),
         )
         environment = {"MEMORY_DIR": self.memory_inside, "AGENT_ID": key.agent_id}
         return self._request(key.workspace, key.profile, mounts, environment)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from lodger_daemon.service.settings import Settings
+from lodger_daemon.service.settings import Settings, SettingsError
 from lodger_daemon.service.settings_file import SettingsFile
 from lodger_tools.permissions.core.judge import judge
 from lodger_tools.permissions.core.modes import Mode
@@ -25,3 +25,12 @@ class PersonsRules:
         del workspace  # the rule itself names the folder it is for
         settings = await asyncio.to_thread(self._file.add_rule, "allow", suggestion.rule)
         self._rules = settings.permissions.rule_set()
+
+    async def reload(self) -> int:
+        """Take the rules as the file has them now; returns how many. Raises: ValueError; then the old ones hold."""
+        try:
+            settings = await asyncio.to_thread(self._file.load)
+        except SettingsError as error:
+            raise ValueError(str(error)) from error
+        self._rules = settings.permissions.rule_set()
+        return len(self._rules.deny) + len(self._rules.ask) + len(self._rules.allow)

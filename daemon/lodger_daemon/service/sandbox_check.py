@@ -1,11 +1,14 @@
 """What is known of this machine's sandbox: probed once at start, in a thread, beside everything else."""
 
 import asyncio
+from typing import Final
 
 from lodger_daemon.clock import Clock, WallTime
 from lodger_daemon.service.box_requests import BoxRequests
 from lodger_sandbox.contract import ProbeReport, SandboxUnavailable
 from lodger_tools.json_value import JsonObject
+
+LOOK_AGAIN_AFTER_S: Final = 3600.0
 
 
 class SandboxCheck:
@@ -23,6 +26,12 @@ class SandboxCheck:
         self._report = await asyncio.to_thread(self._probe)
         self._at = self._clock.wall()
         return self._report
+
+    async def keep_looking(self) -> None:
+        """Probe now and once an hour, until cancelled: a kernel setting may have changed since."""
+        while True:
+            await self.look()
+            await self._clock.sleep(LOOK_AGAIN_AFTER_S)
 
     def _probe(self) -> ProbeReport:
         from lodger_sandbox.probe import probe

@@ -1,0 +1,81 @@
+"""The daemon's hub: its address, the machine's token for it, and the link and memory remote made of them."""
+
+import asyncio
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lodger_daemon.clients.router import Router
+from lodger_daemon.clock import Clock
+from lodger_daemon.identity import AgentId
+from lodger_daemon.memory.remote import MemoryRemote
+from lodger_daemon.randomness import Rng
+from lodger_daemon.service.machine import VERSION
+from lodger_daemon.service.options import DaemonOptions
+from lodger_daemon.service.settings import Settings
+from lodger_daemon.uplink.link import Uplink
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """Where the control plane is. The token is read anew for each use, so that a rotated one holds at once."""
+
+    url: str
+    token_file: Path
+
+    def token(self) -> str:
+        """Blocking. Raises: OSError, LookupError."""
+        token = self.token_file.read_text("utf-8").strip()
+        if not token:
+            raise LookupError(f"{self.token_file} is empty")
+        return token
+
+    def memory_remote(self) -> MemoryRemote:
+        def token_or_none() -> str | None:
+            try:
+                return self.token()
+            except (OSError, LookupError):
+                return None
+
+        return MemoryRemote(self.url, token_or_none)
+
+    def uplink(
+        self,
+        device_id: str,
+        name: str,
+        router: Router,
+        on_memory_head: Callable[[AgentId, str], None],
+        clock: Clock,
+        rng: Rng,
+    ) -> Uplink:
+        """Raises: InsecureHubUrl."""
+
+        async def token() -> str:
+            return await asyncio.to_thread(self.token)
+
+        metadata: dict[str, object] = {
+            "lettaCodeVersion": VERSION,
+            "lodgerVersion": VERSION,
+            "os": platform.system().lower(),
+            "supported_commands": ["compact", "reload"],
+            "self_update": {"supported": False, "writable": False},
+        }
+        return Uplink(
+            self.url,
+            token,
+            device_id,
+            name,
+            metadata,
+            router,
+            lambda agent_id, head: on_memory_head(AgentId(agent_id), head),
+            clock,
+            rng,
+        )
+
+
+def find_hub(options: DaemonOptions, settings: Settings) -> Hub | None:
+    """The command line's hub, else the setting's; None when neither names one."""
+    url = options.hub_url or settings.hub.url
+    token_file = options.hub_token_file or settings.hub.token_file
+    return Hub(url, Path(token_file)) if url and token_file else None

@@ -1,0 +1,295 @@
+"""The daemon put together: every room made once, started in order, stopped in the reverse order."""
+
+import asyncio
+import contextlib
+import logging
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from lodger_daemon.clients.app_server import AppServer, AppServerOptions
+from lodger_daemon.clients.errors import ClientError
+from lodger_daemon.clients.external_tools import ExternalToolRegistry
+from lodger_daemon.clients.router import Router
+from lodger_daemon.clients.services import ClientServices
+from lodger_daemon.clients.tokens import CapabilityToken, ensure_token
+from lodger_daemon.memory.memory import Memory
+from lodger_daemon.models.gateway import Models
+from lodger_daemon.questions.questions import QuestionBook
+from lodger_daemon.randomness import SystemRng
+from lodger_daemon.service.box_requests import BoxRequests
+from lodger_daemon.service.folders import make_private_folders, make_workspace
+from lodger_daemon.service.link import Hub, find_hub
+from lodger_daemon.service.machine import Machine
+from lodger_daemon.service.memory_commands import MemoryCommands
+from lodger_daemon.service.options import DaemonOptions, ListenOptions
+from lodger_daemon.service.ownership_watch import watch_ownership
+from lodger_daemon.service.persons_rules import PersonsRules
+from lodger_daemon.service.sandbox_check import SandboxCheck
+from lodger_daemon.service.settings import Settings, SettingsError
+from lodger_daemon.service.settings_file import SettingsFile
+from lodger_daemon.service.status import StatusReport
+from lodger_daemon.store.database import Database
+from lodger_daemon.store.errors import StoreError
+from lodger_daemon.system_clock import SystemClock
+from lodger_daemon.turns.conductor import Conversations
+from lodger_daemon.turns.contract import ConversationError
+from lodger_daemon.turns.services import TurnOptions, TurnServices
+from lodger_daemon.uplink.device_id import load_device_id
+from lodger_daemon.uplink.link import Uplink
+from lodger_tools.box.contract import BoxKey
+from lodger_tools.box.manager import BoxManager
+from lodger_tools.output.overflow import OverflowFolder, OverflowOwner
+from lodger_tools.toolbox import LodgerToolbox
+
+ADOPTION_LIMIT_S: Final = 30.0
+"""A machine without agents waits this long for those its hub holds: their first clones."""
+
+Announce = Callable[[dict[str, Any]], None]
+_LOG: Final = logging.getLogger(__name__)
+
+
+class StartRefused(Exception):
+    """The daemon cannot start; the text says why and what to do."""
+
+
+async def run(options: DaemonOptions, stopping: asyncio.Event, announce: Announce) -> None:
+    """Run the daemon until `stopping` is set. `announce` gets one JSON object once clients are let in.
+
+    Raises: StartRefused.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        foundation = await asyncio.to_thread(_lay_foundation, options)
+    except (SettingsError, StoreError, OSError) as error:
+        raise StartRefused(str(error)) from error
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(foundation.database.aclose)
+        try:
+            await _run(options, foundation, stack, stopping, announce)
+        except (ClientError, StoreError, OSError, ValueError) as error:
+            raise StartRefused(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Foundation:
+    """What is there before any room is."""
+
+    settings: Settings
+    settings_file: SettingsFile
+    requests: BoxRequests
+    database: Database
+    workspace: Path
+    device_id: str
+    name: str
+    clock: SystemClock
+
+
+def _lay_foundation(options: DaemonOptions) -> _Foundation:
+    """Blocking: folders, settings, database. Raises: SettingsError, StoreError, OSError."""
+    paths, clock = options.paths, SystemClock()
+    file = SettingsFile(paths.settings_file)
+    settings = file.load()
+    make_private_folders(paths)
+    requests = BoxRequests(paths, settings, options.environment)
+    workspace = Path(settings.machine.workspace or paths.workspace)
+    make_workspace(workspace, requests)
+    database = Database.open(paths.database, lock=paths.daemon_lock, clock=clock)
+    device_id = load_device_id(paths.state / "device-id")
+    name = settings.machine.name or options.host_name
+    return _Foundation(settings, file, requests, database, workspace, device_id, name, clock)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rooms:
+    """The rooms of a running daemon that its start and its links need."""
+
+    conversations: Conversations
+    memory: Memory
+    models: Models
+    boxes: BoxManager
+    questions: QuestionBook
+    external: ExternalToolRegistry
+    rules: PersonsRules
+
+
+async def _run(
+    options: DaemonOptions,
+    foundation: _Foundation,
+    stack: contextlib.AsyncExitStack,
+    stopping: asyncio.Event,
+    announce: Announce,
+) -> None:
+    hub = find_hub(options, foundation.settings)
+    rooms = await _make_rooms(options, foundation, hub, stack)
+    sandbox = SandboxCheck(foundation.requests, foundation.clock)
+    await rooms.memory.start()
+    await rooms.conversations.recover()
+    if hub is not None:
+        await _adopt_from_hub(rooms)
+    uplinks: list[Uplink] = []
+    router = _make_router(options, foundation, rooms, sandbox, lambda: uplinks[0].status() if uplinks else None)
+    stack.push_async_callback(router.aclose)
+    server, address = await _listen(options, foundation, router)
+    stack.push_async_callback(server.aclose)
+    if hub is not None:
+        uplinks.append(
+            hub.uplink(
+                foundation.device_id,
+                foundation.name,
+                router,
+                rooms.memory.head_announced,
+                foundation.clock,
+                SystemRng(),
+            )
+        )
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(uplink.run()) for uplink in uplinks]
+        tasks.append(group.create_task(sandbox.keep_looking()))
+        tasks.append(group.create_task(watch_ownership(foundation.database, foundation.clock, stopping)))
+        announce(address | {"machine": foundation.name, "pid_file": str(options.paths.daemon_lock)})
+        await stopping.wait()
+        for task in tasks:
+            task.cancel()
+
+
+async def _make_rooms(
+    options: DaemonOptions, foundation: _Foundation, hub: Hub | None, stack: contextlib.AsyncExitStack
+) -> _Rooms:
+    """Make and warm every room, and put on the stack how each is stopped. Raises: ValueError for unusable settings."""
+    settings, clock, rng, paths = foundation.settings, foundation.clock, SystemRng(), options.paths
+    requests = foundation.requests
+    providers = {
+        name: provider.model_dump(mode="json", exclude_unset=True) for name, provider in settings.providers.items()
+    }
+    models = Models(paths, clock, providers, options.environment, settings.model.default)
+    stack.push_async_callback(models.aclose)
+    await models.start()
+    owner = requests.owner()
+    overflow = OverflowFolder(paths.overflow, OverflowOwner(*owner) if owner else None)
+    boxes = BoxManager(paths.boxes, lambda key: requests.for_key(key, overflow))
+    memory = Memory(
+        paths,
+        boxes,
+        lambda agent_id: BoxKey(agent_id, str(foundation.workspace)),
+        hub.memory_remote() if hub is not None else None,
+        clock,
+        rng,
+        checkout_inside=requests.memory_inside,
+        box_owner=owner,
+    )
+    stack.push_async_callback(memory.aclose)
+    questions = QuestionBook(foundation.database, clock, settings.questions.expire_after_s)
+    await questions.load()
+    rules = PersonsRules(foundation.settings_file, settings, str(paths.home))
+    external = ExternalToolRegistry(rng)
+    services = TurnServices(
+        database=foundation.database,
+        questions=questions,
+        models=models,
+        toolbox=LodgerToolbox(boxes, overflow),
+        memory=memory,
+        external=external,
+        judge=rules,
+        clock=clock,
+        rng=rng,
+        memory_directory=lambda _: requests.memory_inside,
+        options=TurnOptions(
+            workspace=str(foundation.workspace),
+            home=str(paths.home),
+            machine_name=foundation.name,
+            operating_system=f"{platform.system()} {platform.release()}",
+            default_mode=settings.permissions.mode,
+            ceiling=settings.permissions.ceiling,
+        ),
+    )
+    conversations = Conversations(services)
+    # In this order, so that the calls of stopped turns go on in their boxes and the next daemon collects them.
+    stack.push_async_callback(conversations.aclose, boxes.aclose)
+    return _Rooms(conversations, memory, models, boxes, questions, external, rules)
+
+
+async def _adopt_from_hub(rooms: _Rooms) -> None:
+    """On a machine that has no agent yet: those the hub holds, oldest first. A hub that does not answer delays the
+    start and fails nothing."""
+    if await rooms.conversations.list_agents():
+        return
+    try:
+        async with asyncio.timeout(ADOPTION_LIMIT_S):
+            for agent_id in await rooms.memory.remote_agents():
+                await rooms.conversations.adopt_agent(agent_id)
+    except (TimeoutError, ConversationError) as error:
+        _LOG.warning("not every agent of the hub could be taken in: %s", error)
+
+
+def _make_router(
+    options: DaemonOptions,
+    foundation: _Foundation,
+    rooms: _Rooms,
+    sandbox: SandboxCheck,
+    uplink_status: Callable[[], Any],
+) -> Router:
+    report = StatusReport(
+        name=foundation.name,
+        device_id=foundation.device_id,
+        state=options.paths.state,
+        clock=foundation.clock,
+        database=foundation.database,
+        conversations=rooms.conversations,
+        memory=rooms.memory,
+        models=rooms.models,
+        boxes=rooms.boxes,
+        questions=rooms.questions,
+        sandbox=sandbox,
+        uplink=uplink_status,
+    )
+    commands = MemoryCommands(rooms.memory, rooms.conversations)
+    return Router(
+        ClientServices(
+            conversations=rooms.conversations,
+            models=rooms.models,
+            facts=Machine(foundation.name, str(foundation.workspace), foundation.requests.memory_inside, rooms.rules),
+            external_tools=rooms.external,
+            clock=foundation.clock,
+            rng=SystemRng(),
+            answered_elsewhere={
+                "lodger_status": report.status,
+                "lodger_memory_settled": report.memory_settled,
+                "memory_history": commands.history,
+            },
+        )
+    )
+
+
+async def _listen(options: DaemonOptions, foundation: _Foundation, router: Router) -> tuple[AppServer, dict[str, Any]]:
+    """Let clients in: always on the machine's own socket, on TCP when asked. Returns what to announce."""
+    listen = options.listen
+    token = await asyncio.to_thread(_token, options, listen) if listen else None
+    server = AppServer(router, foundation.clock, AppServerOptions(token=token))
+    await server.start_unix(options.paths.socket)
+    if listen is None:
+        return server, {"type": "ready", "socket": str(options.paths.socket)}
+    parts = urlsplit(listen.url)
+    if parts.scheme != "ws" or parts.username or parts.query or parts.fragment or not parts.hostname:
+        raise StartRefused(f"{listen.url}: give an address such as ws://127.0.0.1:0")
+    port = await server.start_tcp(parts.hostname, parts.port or 0)
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    address = {"type": "listening", "url": f"ws://{host}:{port}/ws"}
+    if token is not None and token.file is not None:
+        address["token_file"] = str(token.file)
+    return server, address
+
+
+def _token(options: DaemonOptions, listen: ListenOptions) -> CapabilityToken:
+    """With `--ws-auth` the one that was named, for everybody; else one of our own, for whom nothing else vouches."""
+    if listen.auth == "capability-token":
+        file = Path(listen.token_file) if listen.token_file else None
+        return CapabilityToken(file=file, sha256_hex=listen.token_sha256 or None)
+    if listen.auth:
+        raise StartRefused(f"--ws-auth {listen.auth} is not known; `capability-token` is")
+    own = options.paths.state / "app-server.token"
+    ensure_token(own)
+    return CapabilityToken(file=own, required=False)
