@@ -14,6 +14,7 @@ from lodger_tools.box.contract import (
 )
 from lodger_tools.catalogue.arguments import Arguments, BadArguments
 from lodger_tools.json_value import JsonObject
+from lodger_tools.permissions.core.reach import FOLDER_ARGUMENT
 
 TIMEOUT_DEFAULT_MS: Final = 120_000
 TIMEOUT_LIMIT_MS: Final = 600_000
@@ -34,6 +35,7 @@ def bind(tool_name: str, values: JsonObject) -> Operation:
 def bind_bash(arguments: Arguments) -> RunCommand:
     command = arguments.text("command")
     arguments.optional_text("description")
+    arguments.optional_text(FOLDER_ARGUMENT)  # decides in which box the command runs, before it gets here
     if not command.strip():
         raise BadArguments("Bash: command is empty.")
     if len(command.encode("utf-8", "replace")) > COMMAND_LIMIT_CHARS:

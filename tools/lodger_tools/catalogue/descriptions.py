@@ -3,6 +3,7 @@
 from typing import Final
 
 from lodger_tools.json_value import Json, JsonObject
+from lodger_tools.permissions.core.reach import FOLDER_ARGUMENT
 from lodger_tools.toolbox_contract import Scheduling, ToolDescription
 
 
@@ -35,6 +36,9 @@ BASH: Final = ToolDescription(
             "command": text("The command line."),
             "description": text("What it does, in five to ten words, for the person who watches."),
             "timeout": number("Milliseconds after which it is ended; 120000 if not given, at most 600000."),
+            FOLDER_ARGUMENT: text(
+                "Only to work outside the working folder: the one folder the command needs. The person is asked."
+            ),
         },
         ("command",),
     ),
