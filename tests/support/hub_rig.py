@@ -59,9 +59,14 @@ class Hub:
 
 
 @contextlib.asynccontextmanager
-async def running_hub(state: Path, port: int = 0, limits: RelayLimits | None = None) -> AsyncIterator[Hub]:
+async def running_hub(
+    state: Path, port: int = 0, limits: RelayLimits | None = None, tls: tuple[Path, Path] | None = None
+) -> AsyncIterator[Hub]:
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    options = HubOptions(state=state, port=port, limits=limits or RelayLimits())
+    certificate, key = tls or (None, None)
+    options = HubOptions(
+        state=state, port=port, limits=limits or RelayLimits(), tls_certificate=certificate, tls_key=key
+    )
     task = asyncio.create_task(serve(options, ready.set_result))
     await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED, timeout=LIMIT_S)
     if task.done():
@@ -137,6 +142,7 @@ async def running_uplink(
     device_id: str = "device-1",
     timing: UplinkTiming = QUICK,
     clock: Clock | None = None,
+    ca_file: Path | None = None,
     metadata: Mapping[str, object] | None = None,
 ) -> AsyncIterator[Rig]:
     router = EchoRouter()
@@ -155,6 +161,7 @@ async def running_uplink(
         lambda agent, head: heads.append((agent, head)),
         clock or SystemClock(),
         SeededRng(1),
+        ca_file=ca_file,
         timing=timing,
     )
     task = asyncio.create_task(uplink.run())

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import subprocess
 import time
 from pathlib import Path
 
@@ -167,6 +168,22 @@ async def test_a_moved_head_reaches_the_callback(tmp_path: Path) -> None:
             await connected(rig)
             boards[0].announce_head("agent-1", "abc")
             await until(lambda: rig.heads == [("agent-1", "abc")], "the head was told")
+
+
+async def test_tls_with_an_authority_of_its_own(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    words += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    await asyncio.to_thread(subprocess.run, words, check=True, capture_output=True)
+    async with running_hub(tmp_path / "hub", tls=(certificate, key)) as hub:
+        assert hub.url.startswith("https://")
+        async with (
+            running_uplink(hub.url, hub.token("machine"), ca_file=certificate) as trusting,
+            running_uplink(hub.url, hub.token("machine"), device_id="device-2") as strange,
+        ):
+            await connected(trusting)
+            await until(lambda: strange.uplink.status().failures > 0, "a failed try")
+            assert "certificate" in (strange.uplink.status().reason or "")
 
 
 async def test_status_says_when_and_why(tmp_path: Path) -> None:
