@@ -14,8 +14,9 @@ from lodger_tools.box.record import start_ticks
 class PlainStarter:
     """Stands in for `lodger_sandbox.launch.start_detached`; remembers what it started, to end it."""
 
-    def __init__(self, orphan_s: float = 60.0) -> None:
+    def __init__(self, orphan_s: float = 60.0, leaked_fds: tuple[int, ...] = ()) -> None:
         self.orphan_s = orphan_s
+        self.leaked_fds = leaked_fds
         self.started: list[subprocess.Popen[bytes]] = []
 
     def __call__(self, request: BoxRequest, runner: RunnerStart) -> DetachedBox:
@@ -23,7 +24,7 @@ class PlainStarter:
         argv = [sys.executable, "-I", "-S", "-B", str(Path(runner.program_folder) / "main.py"), *map(str, fds)]
         process = subprocess.Popen(
             [*argv, str(self.orphan_s)],
-            pass_fds=fds,
+            pass_fds=(*fds, *self.leaked_fds),
             env=dict(request.environment),
             stdin=subprocess.DEVNULL,
             start_new_session=True,

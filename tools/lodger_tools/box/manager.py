@@ -84,11 +84,12 @@ class BoxManager:
         async with self._started:
             if self._is_started:
                 return
-            self._is_started = True
             await asyncio.to_thread(compile_runner)
             for found in await asyncio.to_thread(records.find_boxes, self._starter.boxes):
                 await self._adopt(found)
             self._janitor = asyncio.create_task(self._end_idle_boxes())
+            # Only now: a box started during the search would look like the remains of an ended one.
+            self._is_started = True
 
     async def run(self, key: BoxKey, call: BoxCall, on_output: OutputSink | None = None) -> BoxOutcome:
         box = await self._box(key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from lodger_tools.runner.children import SIGKILL, SIGTERM, now_ticks, signal_group
+from lodger_tools.runner.children import SIGKILL, SIGTERM, kill_quietly, now_ticks, signal_group
 from lodger_tools.runner.kept_output import KeptOutput
 from lodger_tools.runner.poll import READABLE, WRITABLE
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 DRAIN_S = 0.15
 GRACE_S = 2.0
 """From TERM to KILL (BEHAVIOUR.md C5)."""
+DEATH_S = 1.0
+"""From KILL to the end of waiting for those that even that does not end."""
+LOOK_AGAIN_S = 0.02
 READ_BYTES = 64 * 1024
 STDERR_LIMIT_BYTES = 32 * 1024
 
@@ -37,7 +40,6 @@ class Work:
         "_errors",
         "_exit_code",
         "_finish",
-        "_kill_sent",
         "_open_pipes",
         "_poll",
         "_running_pids",
@@ -67,7 +69,6 @@ class Work:
         self._errors = KeptOutput(STDERR_LIMIT_BYTES // 2, STDERR_LIMIT_BYTES // 2)
         self._exit_code: int | None = None
         self._finish: Callable[[Work, int], tuple[str, str, dict[str, Any]]] = plain_finish
-        self._kill_sent = False
         self._open_pipes: dict[int, KeptOutput] = {}
         self._started_ticks = now_ticks()
         self._stdin = b""
@@ -221,21 +222,15 @@ class Work:
         self._maybe_end()
 
     def _kill(self) -> None:
-        self._kill_sent = True
         pid = self._call.pid
-        if pid is not None:
-            signal_group(pid, SIGKILL)
-            for process in self._children.processes():
-                if process.session == pid:
-                    signal_group(process.pid, SIGKILL)
-                    self._kill_one(process.pid)
-        self._maybe_end()
-
-    def _kill_one(self, pid: int) -> None:
-        try:
-            os.kill(pid, SIGKILL)
-        except OSError:
+        if pid is None:
             return
+        signal_group(pid, SIGKILL)
+        for process in self._children.processes():
+            if process.session == pid:
+                kill_quietly(process.pid, SIGKILL)
+        self._timer = self._poll.after(DEATH_S, self._end)
+        self._maybe_end()
 
     def _exited(self, exit_code: int) -> None:
         self._exit_code = exit_code
@@ -253,9 +248,9 @@ class Work:
         if self._exit_code is None or self._call.done is not None:
             return
         pid = self._call.pid
-        if self.ended_by and not self._kill_sent and pid is not None and signal_group(pid, 0):
-            # The leader is gone, but others of its group still handle the TERM; the kill timer ends them.
-            self._poll.after(0.02, self._maybe_end)
+        if self.ended_by and pid is not None and signal_group(pid, 0):
+            # The leader is gone, others of its group are not yet; a timer ends the waiting for them.
+            self._poll.after(LOOK_AGAIN_S, self._maybe_end)
             return
         if self._open_pipes and not self.ended_by:
             return

@@ -1,6 +1,7 @@
 """The manager with the real runner as a plain process: no sandbox is needed for what is asked here."""
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -103,7 +104,7 @@ async def test_one_key_runs_once(rig: Rig) -> None:
 
 
 async def test_a_process_that_ignores_the_term_is_killed_at_the_time_limit(rig: Rig) -> None:
-    outcome = await rig.run(RunCommand("trap '' TERM; echo begun; sleep 30 & wait; wait", 0.1))
+    outcome = await rig.run(RunCommand("trap '' TERM; echo begun; sleep 30 & wait; wait", 0.5))
     assert (outcome.status, outcome.timed_out, outcome.leftovers) == ("error", True, 0)
     assert outcome.text == "begun\n"
 
@@ -130,6 +131,19 @@ async def test_cancelling_the_waiter_ends_the_processes(rig: Rig) -> None:
     outcome = await manager.collect(rig.key, "cancelled")
     assert outcome is not None and outcome.cancelled
     assert records.start_ticks(int(outcome.text)) == 0
+
+
+async def test_a_descriptor_that_leaked_in_is_closed_at_once(rig: Rig) -> None:
+    read_end, write_end = os.pipe()
+    try:
+        rig.starter.leaked_fds = (write_end,)
+        await rig.run(RunCommand("true"))
+    finally:
+        os.close(write_end)
+    os.set_blocking(read_end, False)
+    # The end of the pipe: nobody holds the other side any more.
+    assert os.read(read_end, 1) == b""
+    os.close(read_end)
 
 
 async def test_a_flood_keeps_its_beginning_and_its_end(rig: Rig) -> None:
