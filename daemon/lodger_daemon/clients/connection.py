@@ -24,7 +24,10 @@ from lodger_protocol.limits import BUFFERED_BYTES_LIMIT, QUEUED_FRAMES_LIMIT
 from lodger_tools.json_value import JsonObject
 
 SEND_LIMIT_S: Final = 90.0
-"""One frame's way to the socket. As long as a client may leave pings unanswered before it is cut."""
+"""For some frames' way to the socket. As long as a client may leave pings unanswered before it is cut."""
+
+FRAMES_PER_LIMIT: Final = 8
+"""How many frames share one limit: the slowest reader that is kept takes one in 11 s."""
 
 COMMANDS_AT_ONCE: Final = 64
 """Commands of one client in work; the next is read when one is done, so its socket holds it back."""
@@ -249,16 +252,27 @@ class ClientConnection:
             while self.is_open:
                 await self._wake.wait()
                 self._wake.clear()
-                while (item := self._queue.take()) is not None:
-                    frame = await self._device_frame(item) if isinstance(item, DeviceRequest) else self._finished(item)
-                    if frame is not None:
-                        async with asyncio.timeout(SEND_LIMIT_S):
-                            await self._send(frame)
+                await self._drain()
                 self._drained.set()
         except TimeoutError:
             self._give_up(f"it took nothing for {SEND_LIMIT_S:g} s")
         except Exception as error:  # noqa: BLE001 - the one task loop here: any fault of a transport ends its connection
             self._give_up(f"{type(error).__name__}: {error}")
+
+    async def _drain(self) -> None:
+        now = asyncio.get_running_loop().time
+        # Setting a limit for each frame would cost as much as making the frame.
+        async with asyncio.timeout(SEND_LIMIT_S) as limit:
+            sent = 0
+            while (item := self._queue.take()) is not None:
+                frame = await self._device_frame(item) if isinstance(item, DeviceRequest) else self._finished(item)
+                if frame is None:
+                    continue
+                await self._send(frame)
+                sent += 1
+                if sent % FRAMES_PER_LIMIT == 0:
+                    limit.reschedule(now() + SEND_LIMIT_S)
+                    self._drained.set()
 
     def _finished(self, item: Body | bytes) -> bytes:
         if isinstance(item, bytes):

@@ -93,7 +93,7 @@ class SendQueue:
             case Body():
                 self._size_bytes -= len(item.head)
             case TextRun():
-                self._size_bytes -= sum(len(fragment.text) for fragment in item.fragments) + len(item.first.head)
+                self._size_bytes -= len(item.first.head) + sum(len(fragment.text) for fragment in item.fragments[1:])
                 return item.as_body()
             case DeviceRequest():
                 pass
@@ -112,7 +112,7 @@ class SendQueue:
             self._size_bytes += len(fragment.text)
             self.overfull = self.overfull or self._size_bytes > self._byte_limit
             return
-        self._append(TextRun(body.key, body, [fragment]), len(body.head) + len(fragment.text))
+        self._append(TextRun(body.key, body, [fragment]), len(body.head))
 
     def _drop_older(self, body: Body) -> None:
         for index, item in enumerate(self._waiting):
