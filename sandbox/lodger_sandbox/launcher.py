@@ -111,6 +111,11 @@ def limit_processes(pid_fd: int, done_fd: int, most: int) -> None:
         os.close(done_fd)
         return
     leave_standard_streams()
+    # Above all bwrap's report, whose end would otherwise not be seen, and the runner's lock.
+    first, second = sorted((pid_fd, done_fd))
+    os.closerange(3, first)
+    os.closerange(first + 1, second)
+    os.closerange(second + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     word = os.read(pid_fd, 32)
     if word:
         resource.prlimit(int(word), resource.RLIMIT_NPROC, (most, most))

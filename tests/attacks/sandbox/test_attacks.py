@@ -1,0 +1,46 @@
+"""Every attack fails in a box and succeeds when the one protection against it is taken away."""
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.sandbox_users import VISIBLE_FOLDER, as_ordinary_user, user_of_boxes, visible_folder
+
+_spec = importlib.util.spec_from_file_location("attack_catalogue", Path(__file__).with_name("attack_catalogue.py"))
+assert _spec is not None and _spec.loader is not None
+catalogue = importlib.util.module_from_spec(_spec)
+sys.modules["attack_catalogue"] = catalogue
+_spec.loader.exec_module(catalogue)
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="makes users and folders outside every private folder")
+IDS = [attack.id for attack in catalogue.ATTACKS]
+
+
+@pytest.mark.parametrize("attack", catalogue.ATTACKS, ids=IDS)
+def test_fails_for_the_dedicated_user(attack: object) -> None:
+    assert not catalogue.gets_through(attack, user_of_boxes(), VISIBLE_FOLDER, protected=True)
+
+
+@pytest.mark.parametrize("attack", catalogue.ATTACKS, ids=IDS)
+def test_control_succeeds_without_the_protection(attack: object) -> None:
+    assert catalogue.gets_through(attack, user_of_boxes(), VISIBLE_FOLDER, protected=False)
+
+
+@pytest.fixture(scope="module")
+def as_user() -> Iterator[dict[str, list[bool]]]:
+    with visible_folder() as folder:
+        folder.chmod(0o777)
+        done = as_ordinary_user(Path(__file__).with_name("all_attacks.py"), str(folder))
+        assert done.returncode == 0, done.stderr
+        yield json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_for_an_ordinary_user(as_user: dict[str, list[bool]], name: str) -> None:
+    protected, unprotected = as_user[name]
+    assert (protected, unprotected) == (False, True)
