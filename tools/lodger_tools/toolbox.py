@@ -51,11 +51,20 @@ def no_secrets(agent_id: str) -> Mapping[str, str]:
 class LodgerToolbox:
     """Implements `Toolbox` on boxes."""
 
-    def __init__(self, boxes: Boxes, overflow: OverflowFolder, secrets_of: SecretsOf = no_secrets) -> None:
+    def __init__(
+        self,
+        boxes: Boxes,
+        overflow: OverflowFolder,
+        secrets_of: SecretsOf = no_secrets,
+        hidden_of: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         """
         Args:
-            secrets_of: the whole store of one agent, by name; asked at each call, so it should be quick.
+            secrets_of: the whole store of one agent, by name; asked at each call, so it should be quick. A command
+                that names one gets it in its environment.
+            hidden_of: what is redacted in every output and never given to any command: the machine's own secrets.
         """
+        self._hidden_of = hidden_of
         self._boxes = boxes
         self._overflow = overflow
         self._secrets_of = secrets_of
@@ -150,7 +159,7 @@ class LodgerToolbox:
 
     def _redactor_for(self, agent_id: str) -> Redactor:
         """Kept while the secrets stay the same: making one costs more than using it."""
-        secrets = dict(self._secrets_of(agent_id))
+        secrets = {**self._hidden_of(), **self._secrets_of(agent_id)}
         if secrets != self._redactor_secrets:
             self._redactor = Redactor(secrets)
             self._redactor_secrets = secrets

@@ -22,10 +22,12 @@ from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.randomness import SystemRng
 from lodger_daemon.service.box_requests import BoxRequests
 from lodger_daemon.service.folders import make_private_folders, make_workspace
+from lodger_daemon.service.housekeeping import keep_house
 from lodger_daemon.service.link import Hub, find_hub
 from lodger_daemon.service.machine import Machine
 from lodger_daemon.service.memory_commands import MemoryCommands
 from lodger_daemon.service.options import DaemonOptions, ListenOptions
+from lodger_daemon.service.own_secrets import OwnSecrets
 from lodger_daemon.service.ownership_watch import watch_ownership
 from lodger_daemon.service.persons_rules import PersonsRules
 from lodger_daemon.service.sandbox_check import SandboxCheck
@@ -114,6 +116,7 @@ class _Rooms:
     questions: QuestionBook
     external: ExternalToolRegistry
     rules: PersonsRules
+    overflow: OverflowFolder
 
 
 async def _run(
@@ -149,6 +152,7 @@ async def _run(
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(uplink.run()) for uplink in uplinks]
         tasks.append(group.create_task(sandbox.keep_looking()))
+        tasks.append(group.create_task(keep_house(foundation.database, rooms.overflow, foundation.clock)))
         tasks.append(group.create_task(watch_ownership(foundation.database, foundation.clock, stopping)))
         announce(address | {"machine": foundation.name, "pid_file": str(options.paths.daemon_lock)})
         await stopping.wait()
@@ -182,6 +186,9 @@ async def _make_rooms(
         box_owner=owner,
     )
     stack.push_async_callback(memory.aclose)
+    own_secrets = await asyncio.to_thread(
+        OwnSecrets, paths, options.environment, hub.token_file if hub is not None else None
+    )
     questions = QuestionBook(foundation.database, clock, settings.questions.expire_after_s)
     await questions.load()
     rules = PersonsRules(foundation.settings_file, settings, str(paths.home))
@@ -190,7 +197,7 @@ async def _make_rooms(
         database=foundation.database,
         questions=questions,
         models=models,
-        toolbox=LodgerToolbox(boxes, overflow),
+        toolbox=LodgerToolbox(boxes, overflow, hidden_of=own_secrets.values),
         memory=memory,
         external=external,
         judge=rules,
@@ -209,7 +216,7 @@ async def _make_rooms(
     conversations = Conversations(services)
     # In this order, so that the calls of stopped turns go on in their boxes and the next daemon collects them.
     stack.push_async_callback(conversations.aclose, boxes.aclose)
-    return _Rooms(conversations, memory, models, boxes, questions, external, rules)
+    return _Rooms(conversations, memory, models, boxes, questions, external, rules, overflow)
 
 
 async def _adopt_from_hub(rooms: _Rooms) -> None:
