@@ -1,6 +1,6 @@
 # The front doors. Each sets up what it needs; only Python 3.11 or newer, git and make are assumed.
 SHELL := /bin/bash
-PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+PYTHON ?= $(shell bash scripts/find-python.sh)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -16,8 +16,8 @@ system:
 	@bash scripts/system-packages.sh
 
 $(STAMP): requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "Lodger needs Python 3.11 or newer; $(PYTHON) is older. Say PYTHON=/path/to/python3.12 make install"; exit 1; }
+	@test -n "$(PYTHON)" \
+	  || { echo "Lodger needs Python 3.11 or newer, and none was found. Say PYTHON=/path/to/python3.12 make install"; exit 1; }
 	@echo "Preparing $(VENV) (a minute the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock 2> >(grep -v "is ignored" >&2)

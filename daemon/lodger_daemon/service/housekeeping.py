@@ -22,8 +22,11 @@ async def keep_house(database: Database, overflow: OverflowFolder, clock: Clock)
     while True:
         try:
             await asyncio.to_thread(overflow.clean)
-            before = WallTime(clock.wall() - DELIVERED_KEPT_S)
-            await database.write(lambda connection: outbox_rows.prune(connection, before))
+            await _prune_notices(database, WallTime(clock.wall() - DELIVERED_KEPT_S))
         except (StoreError, OSError) as error:
             _LOG.warning("could not clear away old files and rows: %s", error)
         await clock.sleep(EVERY_S)
+
+
+async def _prune_notices(database: Database, before: WallTime) -> None:
+    await database.write(lambda connection: outbox_rows.prune(connection, before))
