@@ -19,7 +19,7 @@ from lodger_daemon.identity import (
 )
 from lodger_daemon.randomness import Rng
 from lodger_daemon.turns.contract import Accepted, Allow, Answer, Deny, InputMessage, Receipt, Refused, Submission
-from lodger_daemon.turns.core.events import QueueChanged
+from lodger_daemon.turns.core.events import LoopStatus, LoopStatusChanged, NumberedEvent, QueueChanged
 from lodger_protocol.commands import (
     AbortMessage,
     AllowDecision,
@@ -158,18 +158,29 @@ async def _answer(
     if answer is None:
         show_loop_error(connection, key, _APPROVAL_RULE)
         return
-    settled = await connection.services.conversations.answer(key, QuestionId(payload.request_id), answer)
-    if command.request_id is None:
-        return
-    response: JsonObject = {
-        "type": "input_accepted",
-        "request_id": command.request_id,
-        "runtime": runtime_of(key),
-        "accepted": settled,
-    }
-    if not settled:
-        response["error"] = "Approval request is no longer pending"
-    connection.respond(response)
+    async with connection.holding(key) as held:
+        settled = await connection.services.conversations.answer(key, QuestionId(payload.request_id), answer)
+        # That the question is gone is shown before the acknowledgement, what comes of it after (PROTOCOL.md 6.1).
+        lead = next((place for place, event in enumerate(held) if _goes_on(event)), len(held))
+        for event in held[:lead]:
+            connection.replay(event)
+        del held[:lead]
+        if command.request_id is None:
+            return
+        response: JsonObject = {
+            "type": "input_accepted",
+            "request_id": command.request_id,
+            "runtime": runtime_of(key),
+            "accepted": settled,
+        }
+        if not settled:
+            response["error"] = "Approval request is no longer pending"
+        connection.respond(response)
+
+
+def _goes_on(numbered: NumberedEvent) -> bool:
+    event = numbered.event
+    return isinstance(event, LoopStatusChanged) and event.status is not LoopStatus.WAITING_ON_APPROVAL
 
 
 def _decision(payload: ApprovalResponse) -> Answer | None:

@@ -66,6 +66,13 @@ def test_a_lagging_client_sees_the_newest_status_at_its_place() -> None:
     assert drained(waiting)[MERGE_ABOVE_FRAMES:] == ["other conversation", "kept", "new"]
 
 
+def test_a_frame_that_must_arrive_takes_nobodys_place() -> None:
+    waiting = lagging()
+    waiting.add_body(status("shown"))
+    waiting.add_body(status("kept", merge=Merge.NEVER))
+    assert drained(waiting)[MERGE_ABOVE_FRAMES:] == ["shown", "kept"]
+
+
 def test_a_device_status_is_asked_for_once_and_force_survives() -> None:
     waiting = queue()
     waiting.add_device(KEY, force=True)
