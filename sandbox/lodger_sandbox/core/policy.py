@@ -122,10 +122,6 @@ class Policy:
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     limits: BoxLimits = field(default_factory=BoxLimits)
 
-    def sources(self) -> tuple[str, ...]:
-        """Every host path that is bound, once each, in mount order."""
-        return tuple(dict.fromkeys(item.source for item in (*self.shown, *self.carved, *self.run)))
-
     @property
     def workspace_is_writable(self) -> bool:
         return any(item.target == self.workspace and item.writable for item in (*self.shown, *self.carved))

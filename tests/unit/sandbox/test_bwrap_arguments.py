@@ -50,7 +50,3 @@ def test_a_command_on_a_terminal_keeps_it() -> None:
     assert "--new-session" not in options
     assert "--as-pid-1" not in options
     assert "--die-with-parent" in options
-
-
-def test_sources_are_named_once_each() -> None:
-    assert POLICY.sources() == ("/w", "/w/.git/hooks", "/s/c", "/runner")
