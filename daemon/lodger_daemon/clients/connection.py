@@ -29,6 +29,10 @@ SEND_LIMIT_S: Final = 90.0
 FRAMES_PER_LIMIT: Final = 8
 """How many frames share one limit: the slowest reader that is kept takes one in 11 s."""
 
+STALL_S: Final = 2.0
+"""A client with too many frames waiting is cut only if it took none for so long: a model's burst of a thousand small
+chunks arrives within one turn of the event loop and says nothing about the reader."""
+
 COMMANDS_AT_ONCE: Final = 64
 """Commands of one client in work; the next is read when one is done, so its socket holds it back."""
 
@@ -91,6 +95,7 @@ class ClientConnection:
         self._closed = closed
         self._queue = SendQueue(QUEUED_FRAMES_LIMIT, BUFFERED_BYTES_LIMIT)
         self._event_seq = 0
+        self._last_sent = services.clock.mono()
         self._timestamps = TimestampWriter()
         self._scopes: dict[ConversationKey, Scope] = {}
         self._lanes: dict[ConversationKey, deque[Work]] = {}
@@ -243,8 +248,10 @@ class ClientConnection:
     # -- sending --
 
     def _queued(self) -> None:
-        if self._queue.overfull:
-            self._give_up("too much waits to be sent to it")
+        if self._queue.too_many_bytes:
+            self._give_up("too many bytes wait to be sent to it")
+        elif self._queue.too_many_frames and self.services.clock.mono() - self._last_sent > STALL_S:
+            self._give_up(f"too many frames wait to be sent to it, and it took none for {STALL_S:g} s")
         self._wake.set()
 
     async def _send_all(self) -> None:
@@ -252,6 +259,8 @@ class ClientConnection:
             while self.is_open:
                 await self._wake.wait()
                 self._wake.clear()
+                # Counted from now: before, there was nothing to send.
+                self._last_sent = self.services.clock.mono()
                 await self._drain()
                 self._drained.set()
         except TimeoutError:
@@ -269,6 +278,7 @@ class ClientConnection:
                 if frame is None:
                     continue
                 await self._send(frame)
+                self._last_sent = self.services.clock.mono()
                 sent += 1
                 if sent % FRAMES_PER_LIMIT == 0:
                     limit.reschedule(now() + SEND_LIMIT_S)

@@ -43,19 +43,26 @@ Waiting: TypeAlias = Body | bytes | DeviceRequest | TextRun
 
 
 class SendQueue:
-    """Frames in the order they will be sent. `overfull` stays true once a limit was passed."""
+    """Frames in the order they will be sent."""
 
     def __init__(self, frame_limit: int, byte_limit: int) -> None:
         self._frame_limit = frame_limit
         self._byte_limit = byte_limit
         self._waiting: deque[Waiting] = deque()
         self._size_bytes = 0
-        self.overfull = False
         self.batch_deltas = False
         """Set once the client has said that it takes fragments merged."""
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def too_many_frames(self) -> bool:
+        return len(self._waiting) > self._frame_limit
+
+    @property
+    def too_many_bytes(self) -> bool:
+        return self._size_bytes > self._byte_limit
 
     def add_response(self, frame: bytes) -> None:
         self._append(frame, len(frame))
@@ -102,15 +109,12 @@ class SendQueue:
     def _append(self, item: Waiting, size_bytes: int) -> None:
         self._waiting.append(item)
         self._size_bytes += size_bytes
-        if len(self._waiting) > self._frame_limit or self._size_bytes > self._byte_limit:
-            self.overfull = True
 
     def _add_fragment(self, body: Body, fragment: TextFragment) -> None:
         last = self._waiting[-1] if self._waiting else None
         if isinstance(last, TextRun) and last.key == body.key and last.fragments[0].otid == fragment.otid:
             last.fragments.append(fragment)
             self._size_bytes += len(fragment.text)
-            self.overfull = self.overfull or self._size_bytes > self._byte_limit
             return
         self._append(TextRun(body.key, body, [fragment]), len(body.head))
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from lodger_daemon.clients.connection import STALL_S
 from lodger_daemon.clients.errors import ClientCut
 from lodger_protocol.envelope import WireModel
 from lodger_protocol.frames import parse_frame
+from lodger_protocol.limits import BUFFERED_BYTES_LIMIT, QUEUED_FRAMES_LIMIT
 from support.turn_parts import House, calls, says
 from support.wire_client import Frame, WireClient, WireHouse
 
@@ -353,10 +355,30 @@ async def test_waiting_fragments_are_merged_for_those_who_asked(wire: WireHouse)
 async def test_a_client_that_reads_nothing_is_cut_and_others_go_on(wire: WireHouse) -> None:
     slow, quick = wire.client(open_gate=False), wire.client()
     await quick.ask(start(wire))
-    await slow.say({"type": "sync", "runtime": runtime(wire)})
-    for number in range(600):
-        await slow.say({"type": "app_server_info", "request_id": str(number)}) if not slow.was_cut else None
+    info = {"type": "app_server_info", "request_id": "i"}
+    await slow.say(info)
+    await asyncio.sleep(0)
+    for _ in range(QUEUED_FRAMES_LIMIT + 10):
+        await slow.say(info)
+    assert not slow.was_cut
+    wire.house.clock.advance(STALL_S + 0.1)
+    await slow.say(info)
     assert slow.was_cut
     with pytest.raises(ClientCut):
         await slow.say({"type": "ping"})
     assert (await quick.ask({"type": "app_server_info", "request_id": "still"}))["success"]
+
+
+async def test_a_burst_within_one_turn_of_the_loop_reaches_a_client_that_reads(wire: WireHouse) -> None:
+    client = wire.client()
+    await client.ask(start(wire))
+    wire.house.models.play(says(*["x"] * (3 * QUEUED_FRAMES_LIMIT)))
+    await client.say(message(wire, "Hi", "cm-1"))
+    await finished(client)
+    assert len(client.deltas("assistant_message")) == 3 * QUEUED_FRAMES_LIMIT
+
+
+async def test_more_bytes_than_may_wait_cut_at_once(wire: WireHouse) -> None:
+    slow = wire.client(open_gate=False)
+    slow.connection.respond_bytes(b"x" * (BUFFERED_BYTES_LIMIT + 1))
+    assert slow.was_cut

@@ -114,17 +114,20 @@ def test_limits_of_frames_and_bytes() -> None:
     waiting = queue(frames=2)
     waiting.add_response(b"1")
     waiting.add_response(b"2")
-    assert not waiting.overfull
+    assert not waiting.too_many_frames
     waiting.add_response(b"3")
-    assert waiting.overfull
+    assert waiting.too_many_frames
+    assert not waiting.too_many_bytes
+    waiting.take()
+    assert not waiting.too_many_frames
     waiting = queue(size_bytes=10)
     waiting.add_response(b"x" * 10)
-    assert not waiting.overfull
+    assert not waiting.too_many_bytes
     assert waiting.take() == b"x" * 10
     waiting.add_response(b"x" * 10)
-    assert not waiting.overfull
+    assert not waiting.too_many_bytes
     waiting.add_response(b"x")
-    assert waiting.overfull
+    assert waiting.too_many_bytes
 
 
 def test_merged_text_counts_too() -> None:
@@ -132,6 +135,8 @@ def test_merged_text_counts_too() -> None:
     waiting.batch_deltas = True
     for number in range(1, 3):
         waiting.add_body(text(number, "o", "x" * 500))
-    assert not waiting.overfull
+    assert not waiting.too_many_bytes
     waiting.add_body(text(4, "o", "x" * 900))
-    assert waiting.overfull
+    assert waiting.too_many_bytes
+    waiting.take()
+    assert not waiting.too_many_bytes
