@@ -40,10 +40,12 @@ Play = Callable[[Scenarios], Awaitable[None]]
 class Benchmark:
     """Both programs' samples, and how a round of one is taken."""
 
-    def __init__(self, programs: list[Program], sizes: Sizes, records: ModelRecords, only: set[str]) -> None:
+    def __init__(self, programs: list[Program], quick: bool, records: ModelRecords, only: set[str]) -> None:
         self.programs = programs
+        self.paces_ms: list[float] = []
         self.samples = {program.name: Samples() for program in programs}
-        self._sizes = sizes
+        self._sizes = QUICK if quick else FULL
+        self._memory_in_every_round = not quick  # the steadiest figures, and the slowest to take
         self._records = records
         self._only = only
         self._tree = ServerTree(frozenset({records.pid}))
@@ -52,10 +54,11 @@ class Benchmark:
         """Three fresh servers: one for the start, one for the times, one for memory."""
         samples = self.samples[program.name]
         samples.next_round()
+        self.paces_ms.append(pace_ms())
         if self._wanted("start"):
             await self._on_server(program, samples, self._start)
         await self._on_server(program, samples, self._times)
-        if self._wanted("memory"):
+        if self._wanted("memory") and (self._memory_in_every_round or len(samples.rounds) == 1):
             await self._on_server(program, samples, self._memory)
 
     def _wanted(self, part: str) -> bool:
@@ -133,6 +136,13 @@ class Benchmark:
             )
 
 
+def pace_ms() -> float:
+    """The time of a fixed piece of work: how fast the machine is at this moment."""
+    began = time.perf_counter()
+    sum(number ^ (number >> 3) for number in range(1_000_000))
+    return (time.perf_counter() - began) * 1e3
+
+
 def main() -> int:
     options = _options()
     programs: list[Program] = []
@@ -149,8 +159,7 @@ def main() -> int:
     adopt_orphans()
     records = ModelRecords.start()
     try:
-        sizes = QUICK if options.quick else FULL
-        benchmark = Benchmark(programs, sizes, records, set(filter(None, options.only.split(","))))
+        benchmark = Benchmark(programs, options.quick, records, set(filter(None, options.only.split(","))))
         asyncio.run(_rounds(benchmark, options.rounds or (QUICK_ROUNDS if options.quick else FULL_ROUNDS)))
     finally:
         records.close()
@@ -182,6 +191,10 @@ def _report(benchmark: Benchmark, alone: bool, file: str) -> int:
     for trouble in broken:
         print(f"BROKEN {trouble}")
     print(f"\n{table(rows)}\n\nVersions: {versions}. Machine: {machine}.")
+    print(
+        f"A fixed piece of work took {min(benchmark.paces_ms):.0f} to {max(benchmark.paces_ms):.0f} ms: "
+        "the wider apart, the less even the machine was."
+    )
     print("Each cell: median of the round medians (smallest to largest). RSS is summed over the process tree of both.")
     print(verdict_line(rows))
     return 1 if broken else 0
