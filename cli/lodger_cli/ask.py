@@ -10,7 +10,7 @@ from lodger_cli.processes import StartError
 from lodger_cli.questions import ask_person, nobody_here
 from lodger_cli.runtime import RuntimeWish, open_runtime, wait_for_memory
 from lodger_cli.terminal import Exit, fail, note, say, say_json
-from lodger_cli.turn import TurnDriver, TurnResult
+from lodger_cli.turn import Decide, TurnDriver, TurnResult
 from lodger_cli.wire import Frame, WireClient, WireError
 
 
@@ -44,26 +44,21 @@ def ask(asking: Asking) -> None:
 
 async def _ask(asking: Asking, text: str) -> TurnResult:
     async with local_daemon(start=True) as client:
-        wish = RuntimeWish(
-            asking.agent,
-            asking.model,
-            str(Path(asking.cwd).absolute()) if asking.cwd else "",
-            asking.conversation,
-            asking.mode,
-        )
+        cwd = str(Path(asking.cwd).absolute()) if asking.cwd else ""
+        can_answer = sys.stdin.isatty() and not asking.as_json
+        wish = RuntimeWish(asking.agent, asking.model, cwd, asking.conversation, asking.mode, can_answer)
         runtime = await open_runtime(client, wish)
-        return await _one_turn(client, runtime, asking, text)
+        return await _one_turn(client, runtime, asking, text, ask_person if can_answer else nobody_here)
 
 
-async def _one_turn(client: WireClient, runtime: Frame, asking: Asking, text: str) -> TurnResult:
+async def _one_turn(client: WireClient, runtime: Frame, asking: Asking, text: str, decide: Decide) -> TurnResult:
     def show(frame: Frame) -> None:
         if asking.as_json:
             say_json(frame)
 
-    can_answer = sys.stdin.isatty() and not asking.as_json
-    driver = TurnDriver(client, runtime, ask_person if can_answer else nobody_here, show)
+    driver = TurnDriver(client, runtime, decide, show)
     try:
-        result = await driver.run(text, can_answer=can_answer)
+        result = await driver.run(text)
     except asyncio.CancelledError:
         await client.request({"type": "abort_message", "runtime": runtime}, limit_s=2)
         raise

@@ -44,16 +44,18 @@ def chat(chatting: Chatting) -> None:
 async def _chat(chatting: Chatting) -> None:
     async with _connection(chatting) as client:
         cwd = str(Path(chatting.cwd).absolute()) if chatting.cwd else ""
-        wish = RuntimeWish(chatting.agent, chatting.model, cwd, chatting.conversation)
-        runtime = await open_runtime(client, wish)
         interactive = sys.stdin.isatty()
+        wish = RuntimeWish(
+            chatting.agent, chatting.model, cwd, chatting.conversation, can_answer=interactive or chatting.as_json
+        )
+        runtime = await open_runtime(client, wish)
         decide = ask_person if interactive and not chatting.as_json else nobody_here
         driver = TurnDriver(client, runtime, decide, say_json if chatting.as_json else _show)
         if interactive:
             note("Write a message and press Enter. Ctrl-D ends the chat; the agent stays.")
         while line := await _read_line(interactive):
             if line.strip():
-                result = await driver.run(line.strip(), can_answer=interactive)
+                result = await driver.run(line.strip())
                 if not chatting.as_json:
                     sys.stdout.write("\n")
                     sys.stdout.flush()

@@ -20,13 +20,18 @@ class RuntimeWish:
     cwd: str = ""
     conversation: str = "default"
     mode: str = ""
+    can_answer: bool = True
+    """Whether a person is here to answer questions; without one they are denied at once."""
 
 
 async def open_runtime(client: WireClient, wish: RuntimeWish) -> Frame:
     """Open or create what was wished for; returns the runtime pair. Raises: WireError."""
     frame: Frame = {
         "type": "runtime_start",
-        "client_info": {"name": "lodger-cli"},
+        "client_info": {
+            "name": "lodger-cli",
+            "capabilities": ["batch_deltas"] if wish.can_answer else ["batch_deltas", "no_questions"],
+        },
         "recover_approvals": True,
         "wait_for_replay": False,
     }

@@ -35,15 +35,13 @@ class TurnDriver:
         self._decide = decide
         self._show = show
 
-    async def run(self, text: str, *, can_answer: bool) -> TurnResult:
+    async def run(self, text: str) -> TurnResult:
         """Raises: WireError when the connection breaks; the message, once accepted, is answered all the same."""
         message_id = f"cm-{uuid.uuid4()}"
         payload: Frame = {
             "kind": "create_message",
             "messages": [{"role": "user", "content": text, "client_message_id": message_id}],
         }
-        if not can_answer:
-            payload["exclude_interactive_tools"] = True
         accepted = await self._client.request({"type": "input", "runtime": self._runtime, "payload": payload})
         if not accepted.get("accepted"):
             raise WireError(f"the message was refused: {accepted.get('error', 'no reason given')}")
