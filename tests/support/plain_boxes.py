@@ -71,13 +71,30 @@ def _head(folder: str) -> BoxOutcome:
 
 
 def _run(argv: tuple[str, ...], program: RunProgram) -> BoxOutcome:
-    done = subprocess.run(argv, input=program.stdin, env=agent_environment(), cwd="/", capture_output=True, timeout=60)
+    try:
+        done = subprocess.run(
+            argv,
+            input=program.stdin,
+            env=agent_environment(),
+            cwd="/",
+            capture_output=True,
+            timeout=min(program.timeout_s, 5.0),
+        )
+    except subprocess.TimeoutExpired:
+        return BoxOutcome("error", "the program took too long", timed_out=True)
     status = "success" if done.returncode == 0 else "error"
     return BoxOutcome(status, done.stderr.decode("utf-8", "replace"), done.returncode, done.stdout)
 
 
 def agent_environment() -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LC_ALL": "C", "GIT_CONFIG_NOSYSTEM": "1"}
+    """`IN_BOX` lets a planted command tell where it was run."""
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": "/nonexistent",
+        "LC_ALL": "C",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "IN_BOX": "inside",
+    }
 
 
 def agent_git(checkout: Path | str, *argv: str) -> str:

@@ -19,6 +19,10 @@ INSTALL: Final = r"""
 set -u
 cd "$1" 2>/dev/null || { echo no_folder; exit 0; }
 commit=$2
+[ ! -e .git ] || [ -d .git ] || { echo failed .git is not a folder; exit 0; }
+for name in HEAD config packed-refs index refs/heads/main; do
+    [ ! -e ".git/$name" ] || [ -f ".git/$name" ] || { echo "failed .git/$name is not a plain file"; exit 0; }
+done
 if [ -e .git/HEAD ] && git rev-parse -q --verify refs/heads/main >/dev/null 2>&1; then echo present; exit 0; fi
 template=$(mktemp -d) && mkdir "$template/hooks" || { echo failed no temporary folder; exit 0; }
 printf '%s' "$5" >"$template/hooks/pre-commit"

@@ -38,6 +38,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _CHECKOUT_LIMIT_S: Final = 15.0
 _RACES: Final = 5
+_RESTORE_AGAIN_S: Final = 60.0
+"""A checkout that cannot be mended is not tried again at each tool call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class AgentRoom:
         self._theirs: str | None = None
         """The other side of a conflict, once the checkout has it."""
         self._compiled: CompiledMemory | None = None
+        self._no_restore_before = 0.0
         self.state = self._load()
 
     async def local(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -190,10 +193,11 @@ class AgentRoom:
         await self.save(state)
 
     async def _restore(self, box: BoxKey, main: str | None) -> ImportReport:
-        if main is None:
-            return ImportReport(False, None)
+        if main is None or self._clock.mono() < self._no_restore_before:
+            return ImportReport(False, main)
         answer = await self._install(box, main)
         if answer.word is not CheckoutWord.INSTALLED:
+            self._no_restore_before = self._clock.mono() + _RESTORE_AGAIN_S
             return ImportReport(False, main, f"Memory: there is no usable checkout ({answer.word} {answer.detail}).")
         return ImportReport(False, main, f"Memory: the checkout {self.checkout.inside} was made again from published.")
 
