@@ -102,7 +102,8 @@ def _publish(
             return NotValid(tip, (Finding("", Rule.OBJECT, f"git refuses it: {error.stderr.strip()[-200:]}"),))
     joined = any(by_commit)
     publish = _join(published, incoming, new, now_s) if joined else tip
-    return _move(published, publish, tip, len(new), joined, now_s)
+    continues = not joined and incoming.continues_main(tip)
+    return _move(published, publish, tip, len(new), joined, continues, now_s)
 
 
 class _Incoming:
@@ -111,7 +112,7 @@ class _Incoming:
     def __init__(self, published: Published, objects: dict[str, tuple[str, bytes]]) -> None:
         self._published = published
         self.objects = objects
-        self.trees = TreeValidator(self.read, self.size)
+        self.trees = TreeValidator(self.read, self.size, known=published.trees)
 
     def read(self, oid: str) -> tuple[str, bytes]:
         return self.objects.get(oid) or self._published.reader.read(oid)
@@ -165,6 +166,10 @@ class _Incoming:
         bases = (self._published.commit(main).tree, self._published.commit(fetched).tree)
         return validate_commit(data, bases, self.trees)
 
+    def continues_main(self, tip: str) -> bool:
+        """True when the pack alone shows it, which is the usual case and saves a git."""
+        return self._published.head() in self._ancestors(tip)
+
     def _ancestors(self, tip: str) -> frozenset[str]:
         """The tip's new commits and the published ones they stand on directly."""
         found: set[str] = set()
@@ -201,10 +206,12 @@ def _join(published: Published, incoming: _Incoming, new: Sequence[str], now_s: 
     return object_id("commit", joined)
 
 
-def _move(published: Published, publish: str, tip: str, count: int, joined: bool, now_s: int) -> ImportResult:
+def _move(
+    published: Published, publish: str, tip: str, count: int, joined: bool, continues: bool, now_s: int
+) -> ImportResult:
     main, seen = published.head(), published.ref(CHECKOUT)
     head = publish
-    if main is not None and not published.is_ancestor(main, publish):
+    if main is not None and not continues and not published.is_ancestor(main, publish):
         result = replay(published, main, publish, seen, now_s)
         if isinstance(result, ReplayConflict):
             published.set_ref(f"refs/lodger/pending/{tip[:16]}", tip)

@@ -27,6 +27,8 @@ from lodger_tools.validator.objects import (
 INDEX: Final = "MEMORY.md"
 _V1_KEYS: Final = frozenset({"description", "read_only", "limit"})
 _V2_KEYS: Final = frozenset({"name", "description"})
+_MAX_REMEMBERED: Final = 20_000
+"""Clean folders; some 200 bytes each."""
 
 
 class Layout(StrEnum):
@@ -79,13 +81,17 @@ class TreeValidator:
     Args:
         read: gives objects, of this commit or already published.
         size: tells a blob's size, so that large files that need no look inside are not read.
+        known: shares its clean verdicts; must have the same limits.
     """
 
-    def __init__(self, read: ReadObject, size: ReadSize, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, read: ReadObject, size: ReadSize, limits: Limits = DEFAULT_LIMITS, known: "TreeValidator | None" = None
+    ) -> None:
         self._read = read
         self._size = size
         self._limits = limits
-        self._clean: dict[tuple[str, _Role], _Sum] = {}
+        # A verdict on a tree id holds wherever the objects come from.
+        self._clean: dict[tuple[str, _Role], _Sum] = known._clean if known is not None else {}
 
     def validate(self, tree: str) -> TreeReport:
         """Everything that is wrong with a tree. Never raises for what the tree holds."""
@@ -171,6 +177,8 @@ class TreeValidator:
                 break
             self._entry(entry, role, prefix, seen, total)
         if not total.findings:
+            if len(self._clean) >= _MAX_REMEMBERED:
+                self._clean.clear()
             self._clean[tree, role] = total
         return total
 
