@@ -1,0 +1,481 @@
+"""Real processes of ours for integration tests: a world of its own on disk, hub, daemons, model endpoint, clean-up.
+
+A world lies in a fresh folder below /srv that every user can pass through: as root, boxes run as the system user
+`lodger`, which must reach its workspace; an ordinary user takes a folder of the own home. Not below /tmp or /var/tmp,
+which a box has for itself, so that nothing there is outside of it.
+
+Nothing outside a world is touched, and no process is ever found by its name: what a world started it ends by pid, and
+the boxes it left it ends by their own locks and records.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from lodger_tools.box import record as box_records
+from lodger_tools.box.manager import end_unconnected
+
+ROOT = Path(__file__).resolve().parents[2]
+ENDPOINT = ROOT / "tests" / "support" / "model_endpoint.py"
+LIMIT_S = 40.0
+"""Of every wait here: generous, because a loaded machine is slow; reached only when something is wrong."""
+BOX_USER = "lodger"
+LODGER = (sys.executable, "-m", "lodger_cli.main")
+
+Json = dict[str, Any]
+
+
+class NeverHappened(AssertionError):
+    """A condition that a test waited for did not come true."""
+
+
+async def until(condition: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:
+    """Wait for a condition on the outside world; returns what made it true."""
+    deadline = asyncio.get_running_loop().time() + limit_s
+    while not (found := condition()):
+        if asyncio.get_running_loop().time() > deadline:
+            raise NeverHappened(f"within {limit_s:.0f} s: {what}")
+        await asyncio.sleep(0.01)
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def start_ticks(pid: int) -> int:
+    """With the pid it names a process for ever; 0 when it is gone or only waits to be reaped."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A process as it was when it was looked at."""
+
+    pid: int
+    ticks: int
+    command: str
+
+    @property
+    def alive(self) -> bool:
+        return self.ticks != 0 and start_ticks(self.pid) == self.ticks
+
+
+def processes() -> Iterable[tuple[int, int, Seen]]:
+    """Every process of this machine with its parent's pid."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_bytes().rpartition(b")")[2].split()
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+        except OSError:
+            continue
+        yield int(entry.name), int(stat[1]), Seen(int(entry.name), start_ticks(int(entry.name)), command)
+
+
+def descendants(pid: int) -> list[Seen]:
+    """The process and everything below it, as far as its parents still live."""
+    children: dict[int, list[int]] = {}
+    found: dict[int, Seen] = {}
+    for own, parent, seen in processes():
+        children.setdefault(parent, []).append(own)
+        found[own] = seen
+    todo, tree = [pid], []
+    while todo:
+        one = todo.pop()
+        if one in found:
+            tree.append(found[one])
+        todo += children.get(one, [])
+    return tree
+
+
+@dataclass
+class Program:
+    """One process of ours whose first line on standard output was JSON."""
+
+    name: str
+    process: asyncio.subprocess.Process
+    log: Path
+    first: Json
+    drain: "asyncio.Task[None]"
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def ended(self) -> bool:
+        return self.process.returncode is not None
+
+    def kill(self) -> None:
+        """SIGKILL to this process alone."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+
+    async def wait(self, limit_s: float = LIMIT_S) -> int:
+        try:
+            return await asyncio.wait_for(self.process.wait(), limit_s)
+        except TimeoutError:
+            raise NeverHappened(f"{self.name} did not end within {limit_s:.0f} s\n{self.last_words()}") from None
+
+    async def killed(self) -> None:
+        self.kill()
+        await self.wait()
+
+    async def stop(self, limit_s: float = LIMIT_S) -> int:
+        """Ask it to end in good order; its exit code."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)
+        return await self.wait(limit_s)
+
+    def last_words(self, size: int = 6000) -> str:
+        try:
+            text = self.log.read_text("utf-8", "replace")
+        except OSError:
+            return ""
+        return f"--- {self.name} ({self.log.name})\n{text[-size:]}"
+
+
+@dataclass
+class Home:
+    """What one machine of the story has on disk: HOME, LODGER_HOME and a workspace."""
+
+    name: str
+    home: Path
+    lodger: Path
+    workspace: Path
+
+    @property
+    def state(self) -> Path:
+        return self.lodger / "state"
+
+    @property
+    def socket(self) -> Path:
+        return self.state / "daemon.sock"
+
+    @property
+    def database(self) -> Path:
+        return self.state / "lodger.db"
+
+    @property
+    def marker(self) -> Path:
+        """Commands that must not run twice add a line here."""
+        return self.workspace / "marker.txt"
+
+    def marks(self) -> list[str]:
+        return self.marker.read_text().splitlines() if self.marker.exists() else []
+
+    def boxes(self) -> tuple[box_records.FoundBox, ...]:
+        """Boxes of this home that live now."""
+        folder = self.state / "boxes"
+        found = []
+        for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
+            record = box_records.read_record(entry)
+            with contextlib.suppress(OSError):
+                if record is not None and record.runner_pid and box_records.is_alive(entry):
+                    found.append(box_records.FoundBox(entry, record, ""))
+        return tuple(found)
+
+
+@dataclass
+class Endpoint:
+    """The scripted model endpoint, a process of its own."""
+
+    program: Program
+
+    @property
+    def url(self) -> str:
+        return str(self.program.first["url"])
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"OPENAI_BASE_URL": f"{self.url}/v1", "OPENAI_API_KEY": "a-key-for-tests"}
+
+    async def _ask(self, method: str, path: str) -> Any:
+        def ask() -> Any:
+            request = urllib.request.Request(f"{self.url}{path}", method=method)
+            opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+            with opener.open(request, timeout=10) as answer:
+                return json.loads(answer.read())
+
+        return await asyncio.to_thread(ask)
+
+    async def requests(self) -> list[Json]:
+        """Every model request so far, oldest first."""
+        return list(await self._ask("GET", "/requests"))
+
+    async def open_answers(self) -> int:
+        return int(await self._ask("GET", "/open"))
+
+    async def reset(self) -> None:
+        await self._ask("POST", "/reset")
+
+
+class World:
+    """A folder, the processes started in it, and the promise to end them."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.programs: list[Program] = []
+        self.homes: list[Home] = []
+        self._logs = 0
+
+    def home(self, name: str) -> Home:
+        """A fresh machine: empty HOME, empty LODGER_HOME, a workspace that boxes can use."""
+        folder = self.base / name
+        made = Home(name, folder / "home", folder / "lodger", folder / "work")
+        for path in (folder, made.home, made.lodger):
+            path.mkdir(mode=0o755)
+        self.homes.append(made)
+        self.workspace(made.workspace)
+        return made
+
+    def workspace(self, path: Path) -> Path:
+        path.mkdir(mode=0o755, parents=True)
+        if os.getuid() == 0:
+            user = pwd.getpwnam(BOX_USER)
+            os.chown(path, user.pw_uid, user.pw_gid)
+        return path
+
+    def environment(self, home: Home, more: dict[str, str] | None = None) -> dict[str, str]:
+        """From nothing, so that no key or setting of whoever runs the tests comes in."""
+        return {
+            "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "HOME": str(home.home),
+            "LODGER_HOME": str(home.lodger),
+            "LANG": "C.UTF-8",
+            "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
+            **(more or {}),
+        }
+
+    async def start(
+        self,
+        name: str,
+        argv: Iterable[str],
+        environment: dict[str, str],
+        *,
+        cwd: Path | None = None,
+        pass_fds: tuple[int, ...] = (),
+        stdin: int | None = None,
+        limit_s: float = LIMIT_S,
+    ) -> Program:
+        """Start a process and wait for its JSON line. One that ends before has an empty `first`."""
+        self._logs += 1
+        log = self.base / f"{self._logs:03}-{name}.log"
+        with log.open("ab") as errors:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                env=environment,
+                cwd=cwd or self.base,
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                pass_fds=pass_fds,
+                start_new_session=True,
+            )
+        assert process.stdout is not None
+        program = Program(name, process, log, {}, asyncio.create_task(_drain(process.stdout, None)))
+        program.drain.cancel()
+        self.programs.append(program)
+        try:
+            line = await asyncio.wait_for(process.stdout.readline(), limit_s)
+        except TimeoutError:
+            program.kill()
+            raise NeverHappened(f"{name} said nothing within {limit_s:.0f} s\n{program.last_words()}") from None
+        program.first = json.loads(line) if line.strip() else {}
+        program.drain = asyncio.create_task(_drain(process.stdout, log))
+        if not program.first:
+            await program.wait()
+        return program
+
+    async def endpoint(self, *options: str) -> Endpoint:
+        # Its standard input is ours: it ends with us, however that happens.
+        argv = [sys.executable, str(ENDPOINT), "--port", "0", *options]
+        program = await self.start("endpoint", argv, {"LANG": "C.UTF-8"}, stdin=subprocess.PIPE)
+        return Endpoint(program)
+
+    async def hub(self, home: Home, *, port: int = 0, argv: tuple[str, ...] = LODGER, **more: Any) -> Program:
+        environment = self.environment(home, more.pop("more_environment", None))
+        return await self.start("hub", [*argv, "hub", "--port", str(port)], environment, **more)
+
+    async def daemon(
+        self,
+        home: Home,
+        *options: str,
+        endpoint: Endpoint | None = None,
+        argv: tuple[str, ...] = LODGER,
+        more_environment: dict[str, str] | None = None,
+        **more: Any,
+    ) -> Program:
+        environment = self.environment(home, {**(endpoint.environment if endpoint else {}), **(more_environment or {})})
+        return await self.start(f"daemon-{home.name}", [*argv, "daemon", *options], environment, **more)
+
+    async def run(
+        self,
+        home: Home,
+        *arguments: str,
+        endpoint: Endpoint | None = None,
+        stdin: str = "",
+        cwd: Path | None = None,
+        prefix: tuple[str, ...] = (),
+        limit_s: float = LIMIT_S,
+    ) -> "Ran":
+        """`lodger ARGUMENTS` to its end."""
+        environment = self.environment(home, endpoint.environment if endpoint else None)
+        process = await asyncio.create_subprocess_exec(
+            *prefix,
+            *LODGER,
+            *arguments,
+            env=environment,
+            cwd=cwd or home.workspace,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            out, err = await asyncio.wait_for(process.communicate(stdin.encode()), limit_s)
+        except TimeoutError:
+            process.kill()
+            raise NeverHappened(f"`lodger {' '.join(arguments)}` did not end within {limit_s:.0f} s") from None
+        assert process.returncode is not None
+        return Ran(process.returncode, out.decode(), err.decode())
+
+    def strays(self) -> list[Seen]:
+        """Processes, other than those in boxes, that name this world in their command line or environment."""
+        mark, boxed, found = str(self.base).encode(), self._boxed(), []
+        for pid, _, seen in processes():
+            if pid == os.getpid() or pid in boxed:
+                continue
+            try:
+                told = Path(f"/proc/{pid}/environ").read_bytes() + seen.command.encode()
+            except OSError:
+                continue
+            if mark in told and seen.ticks:
+                found.append(seen)
+        return found
+
+    def _boxed(self) -> set[int]:
+        inside: set[int] = set()
+        for home in self.homes:
+            for box in home.boxes():
+                inside |= {seen.pid for seen in descendants(box.record.outer_pid)} | {box.record.outer_pid}
+        return inside
+
+    def end_boxes(self) -> int:
+        """End every box left in this world, each by its own lock and record; returns how many."""
+        left = [box for home in self.homes for box in home.boxes()]
+        for box in left:
+            end_unconnected(box)
+        return len(left)
+
+    async def close(self) -> None:
+        for program in self.programs:
+            tree = [] if program.ended else descendants(program.pid)
+            program.kill()
+            await program.wait()
+            program.drain.cancel()
+            await asyncio.gather(program.drain, return_exceptions=True)
+            for seen in tree:
+                # Workers end with their daemon; one that does not must not outlive its world.
+                with contextlib.suppress(NeverHappened):
+                    await until(lambda seen=seen: not seen.alive, "it ends", 5)
+                if seen.alive:
+                    os.kill(seen.pid, signal.SIGKILL)
+        await asyncio.to_thread(self.end_boxes)
+
+    def tell(self) -> None:
+        """The end of every log, for a test that failed (pytest shows it then and not else)."""
+        for program in self.programs[-8:]:
+            print(program.last_words())
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A command of ours that has ended."""
+
+    code: int
+    out: str
+    err: str
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def json(self) -> Any:
+        """Its only line of output, or the last."""
+        return json.loads(self.out.strip().splitlines()[-1])
+
+    def ok(self) -> Self:
+        assert self.code == 0, self
+        return self
+
+
+async def _drain(stream: asyncio.StreamReader, log: Path | None) -> None:
+    """A process must not wait because nobody reads what it says."""
+    while line := await stream.readline():
+        if log is not None:
+            with log.open("ab") as file:
+                file.write(line)
+
+
+def base_folder() -> Path:
+    return Path("/srv") if os.access("/srv", os.W_OK) else Path.home()
+
+
+@contextlib.asynccontextmanager
+async def new_world(name: str) -> AsyncIterator[World]:
+    base = Path(tempfile.mkdtemp(prefix=f"lodger-{name}-", dir=base_folder()))
+    base.chmod(0o755)
+    world = World(base)
+    try:
+        yield world
+    finally:
+        world.tell()
+        await world.close()
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def git(*arguments: str, cwd: Path | None = None, token: str = "") -> str:
+    """A person's own git, with nothing of this machine's settings; the token goes as a header, not in the address."""
+    environment = {
+        "PATH": "/usr/bin:/bin:/usr/local/bin",
+        "HOME": "/nonexistent",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_TERMINAL_PROMPT": "0",
+        "LC_ALL": "C",
+    }
+    if token:
+        import base64
+
+        basic = base64.b64encode(f"letta:{token}".encode()).decode()
+        environment |= {
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": "http.extraHeader",
+            "GIT_CONFIG_VALUE_0": f"Authorization: Basic {basic}",
+        }
+    done = subprocess.run(
+        ["git", "-c", "safe.directory=*", *arguments], cwd=cwd, env=environment, capture_output=True, text=True,
+        timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"git {' '.join(arguments)}: {done.stdout}{done.stderr}"
+    return done.stdout
