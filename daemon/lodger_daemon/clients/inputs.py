@@ -132,8 +132,9 @@ async def remove_queue_item(connection: ClientConnection, command: RemoveQueueIt
             "item_id": command.item_id,
         }
         connection.respond(response)
-    snapshot = await conversations.snapshot(key)
-    connection.show(queue_changed(key, QueueChanged(snapshot.queue)))
+        snapshot = await conversations.snapshot(key)
+        # The transition, which everybody is told, is held back until after this.
+        connection.show(queue_changed(key, QueueChanged(snapshot.queue)))
 
 
 async def resume_queue(connection: ClientConnection, command: ResumeQueue) -> None:

@@ -86,10 +86,23 @@ async def _messages(connection: ClientConnection, conversation_id: str, query: J
         before=_text(query.get("before")),
         after=_text(query.get("after")),
     )
-    shown: list[Json] = [*messages[:limit]]
+    shown: list[Json] = [_stored(key, message) for message in messages[:limit]]
     ids = [message["id"] for message in messages[:limit]]
     oldest = None if not ids else ids[0] if query.get("order") == "asc" else ids[-1]
     return {"messages": shown, "next_before": oldest, "has_more": len(messages) > limit}
+
+
+ROLES: Final = {"user_message": "user", "assistant_message": "assistant"}
+
+
+def _stored(key: ConversationKey, message: JsonObject) -> JsonObject:
+    """A message as the wire lists it: with its conversation, its role, and what was said in parts."""
+    shown: JsonObject = {**message, "agent_id": key.agent_id, "conversation_id": key.conversation_id}
+    if (role := ROLES.get(str(message["message_type"]))) is not None:
+        shown["role"] = role
+    if isinstance(text := message.get("content"), str):
+        shown["content"] = [{"type": "text", "text": text}]
+    return shown
 
 
 async def _find(connection: ClientConnection, conversation_id: str, agent_id: Json) -> ConversationKey:

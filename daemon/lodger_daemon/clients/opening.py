@@ -7,7 +7,7 @@ from lodger_daemon.clients.core.bodies import runtime_of
 from lodger_daemon.clients.core.records import agent_object, conversation_object, new_agent
 from lodger_daemon.clients.replaying import show_state
 from lodger_daemon.identity import DEFAULT_CONVERSATION, AgentId, ConversationId, ConversationKey
-from lodger_daemon.turns.contract import ConversationError, StartedRuntime, StartRuntime
+from lodger_daemon.turns.contract import AgentRecord, ConversationError, StartedRuntime, StartRuntime
 from lodger_protocol.capabilities import read_capabilities
 from lodger_protocol.commands import RuntimeStart, Sync
 from lodger_protocol.envelope import Runtime
@@ -22,6 +22,8 @@ def key_of(runtime: Runtime) -> ConversationKey:
 @dataclass(frozen=True, slots=True)
 class _Refusal:
     reason: str
+    agent: AgentRecord | None = None
+    """The agent that was found before something else was not."""
 
 
 async def runtime_start(connection: ClientConnection, command: RuntimeStart) -> None:
@@ -29,15 +31,15 @@ async def runtime_start(connection: ClientConnection, command: RuntimeStart) -> 
         connection.announce(read_capabilities(command.client_info.capabilities))
     started = await _start(connection, command)
     if isinstance(started, _Refusal):
-        connection.respond(_response(command, None, None, started.reason))
+        agent = None if started.agent is None else await _agent(connection, started.agent)
+        connection.respond(_response(command, None, agent, started.reason))
         return
     services = connection.services
     connection.watch(started.key)
     services.external_tools.register(
         connection.traits.id, connection.respond_bytes, started.key, command.external_tools
     )
-    model = await services.models.describe(started.agent.model)
-    response = _response(command, started, agent_object(started.agent, model), None)
+    response = _response(command, started, await _agent(connection, started.agent), None)
     if not command.wait_for_replay:
         connection.respond(response)
     number = await show_state(
@@ -101,14 +103,19 @@ async def _request(connection: ClientConnection, command: RuntimeStart) -> Start
 
 async def _check_owner(connection: ClientConnection, agent_id: str, conversation_id: str) -> _Refusal | None:
     conversations = connection.services.conversations
-    if conversation_id == DEFAULT_CONVERSATION or await conversations.get_agent(AgentId(agent_id)) is None:
+    agent = await conversations.get_agent(AgentId(agent_id))
+    if conversation_id == DEFAULT_CONVERSATION or agent is None:
         return None
     found = await conversations.find_conversation(conversation_id)
     if found is None:
-        return _Refusal(f"Conversation {conversation_id} not found")
+        return _Refusal(f"Conversation {conversation_id} not found", agent)
     if found.key.agent_id != agent_id:
-        return _Refusal(f"Conversation {conversation_id} belongs to {found.key.agent_id}, not {agent_id}")
+        return _Refusal(f"Conversation {conversation_id} belongs to {found.key.agent_id}, not {agent_id}", agent)
     return None
+
+
+async def _agent(connection: ClientConnection, agent: AgentRecord) -> JsonObject:
+    return agent_object(agent, await connection.services.models.describe(agent.model))
 
 
 def _response(

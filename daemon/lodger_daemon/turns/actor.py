@@ -104,6 +104,9 @@ class ConversationActor:
     def abort(self) -> TurnId | None:
         """The turn that is being aborted now; None when there is nothing (more) to abort."""
         before = self._state
+        if isinstance(before, Active) and isinstance(before.phase, Asking):
+            # Taken off the screen before anybody is shown the idle conversation.
+            self.desk.question = None
         self.feed(told.AbortAsked())
         if isinstance(before, Active) and isinstance(self._state, Cancelling):
             return before.turn.turn_id

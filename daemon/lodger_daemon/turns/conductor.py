@@ -379,7 +379,8 @@ class Conversations:
             return key, False
         if conversation_id != DEFAULT_CONVERSATION:
             raise ConversationError(f"Agent {agent_id} has no conversation {conversation_id}.")
-        return key, True
+        # Every agent has it from the start, although its row is made at first use.
+        return key, False
 
     async def _tag(self, key: ConversationKey, tags: tuple[str, ...]) -> None:
         def write(connection: sqlite3.Connection) -> None:

@@ -128,8 +128,16 @@ class Desk:
 
     def publish(self, event: ConversationEvent) -> None:
         if isinstance(event, LoopStatusChanged):
-            event = self.loop_status = replace(event, client_message_ids=dict(self.live.runs) or None)
+            event = self.loop_status = replace(event, client_message_ids=self._runs_to_tell(event) or None)
         self.log.publish(event)
+
+    def _runs_to_tell(self, event: LoopStatusChanged) -> dict[RunId, tuple[ClientMessageId, ...]]:
+        runs = dict(self.live.runs)
+        opened = event.status is LoopStatus.PROCESSING_API_RESPONSE and event.run_id is None
+        if opened and self.work is not None and self.work.step is not None:
+            # An open stream is told before its run: only the status that names the run tells what caused it.
+            runs.pop(self.work.step.run_id, None)
+        return runs
 
     def publish_queue(self, removed: tuple[QueueRemoval, ...] = ()) -> None:
         queue = tuple(item.as_queued() for item in self.waiting())

@@ -44,7 +44,7 @@ from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_daemon.turns.core.words import REMIND_OF_EMPTY
 from lodger_daemon.turns.desk import Desk, Step, TurnWork
 from lodger_daemon.turns.services import FRESHEN_LIMIT_S, finish_regardless
-from lodger_daemon.turns.stored_messages import CALLS_PART, REASONING_PART, part_id
+from lodger_daemon.turns.stored_messages import CALLS_PART, REASONING_PART, USAGE_PART, part_id
 from lodger_tools.json_value import JsonObject
 from lodger_tools.toolbox_contract import Scheduling
 
@@ -250,8 +250,9 @@ async def drop_run(desk: Desk, action: do.DropRun) -> None:
 def publish_step_end(desk: Desk, step: Step, stop_reason: StopReason) -> None:
     usage = step.assembly.usage
     if usage != Usage():
+        message_id = part_id(step.message_id, USAGE_PART)
         desk.publish(
-            UsageReported(step.run_id, step.message_id, usage.prompt, usage.completion, usage.cached, usage.reasoning)
+            UsageReported(step.run_id, message_id, usage.prompt, usage.completion, usage.cached, usage.reasoning)
         )
     desk.publish(RunStopped(step.run_id, stop_reason))
 

@@ -9,6 +9,8 @@ from lodger_tools.json_value import Json, JsonObject
 
 CALLS_PART: Final = "-c"
 REASONING_PART: Final = "-r"
+USAGE_PART: Final = "-u"
+"""Figures of a step are shown under an id of their own, or a client would put them in place of its answer."""
 
 
 def part_id(message_id: MessageId, part: str) -> MessageId:
@@ -18,7 +20,9 @@ def part_id(message_id: MessageId, part: str) -> MessageId:
 
 def whole_id(shown_id: str) -> MessageId:
     """The id in the transcript of whatever clients see under this id."""
-    return MessageId(shown_id.removesuffix(CALLS_PART).removesuffix(REASONING_PART))
+    for part in (CALLS_PART, REASONING_PART, USAGE_PART):
+        shown_id = shown_id.removesuffix(part)
+    return MessageId(shown_id)
 
 
 def stored_messages(message: TranscriptMessage) -> tuple[JsonObject, ...]:
@@ -64,9 +68,10 @@ def _tool_return(message: TranscriptMessage) -> JsonObject:
 
 
 def _base(message: TranscriptMessage, message_type: str) -> JsonObject:
+    date = datetime.fromtimestamp(message.created_at, UTC).isoformat(timespec="milliseconds")
     base: JsonObject = {
         "id": message.message_id,
-        "date": datetime.fromtimestamp(message.created_at, UTC).isoformat(),
+        "date": date.replace("+00:00", "Z"),
         "message_type": message_type,
         "otid": message.otid,
     }

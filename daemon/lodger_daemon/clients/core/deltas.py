@@ -121,7 +121,8 @@ def tool_output(numbered: NumberedEvent, event: ToolOutput) -> Body:
     result: JsonObject = {
         "tool_call_id": event.tool_call_id,
         "status": "success",
-        "tool_return": event.text,
+        # As the lines of `stdout` joined: a last line that is complete has no empty one after it.
+        "tool_return": event.text.removesuffix("\n"),
         "stdout": [*event.text.splitlines()],
     }
     return _tool_return(numbered, identifier, event.run_id, result)

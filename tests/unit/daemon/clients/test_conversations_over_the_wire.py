@@ -107,6 +107,36 @@ async def test_a_turn_in_its_order(wire: WireHouse) -> None:
     assert sequence == list(range(sequence[0], sequence[0] + len(sequence)))
 
 
+async def test_a_client_is_told_a_run_when_its_stream_names_it(wire: WireHouse) -> None:
+    """And shown the run's figures under an id of their own: by the answer's id they would take its place."""
+    client = wire.client()
+    await client.ask(start(wire))
+    wire.house.models.play(says("Hello"))
+    await client.ask(message(wire, "Hi", "cm-1"))
+    await finished(client)
+    loops = [frame["loop_status"] for frame in client.of("update_loop_status")]
+    opened, named = [loop for loop in loops if loop["status"] == "PROCESSING_API_RESPONSE"]
+    assert (opened["active_run_ids"], opened.get("client_message_ids_by_run_id")) == ([], None)
+    assert named["client_message_ids_by_run_id"] == {named["active_run_ids"][0]: ["cm-1"]}
+    assert client.deltas("usage_statistics")[0]["id"] != client.deltas("assistant_message")[0]["id"]
+
+
+async def test_messages_are_listed_with_their_conversation(wire: WireHouse) -> None:
+    client = wire.client()
+    await client.ask(start(wire))
+    wire.house.models.play(says("Hello"))
+    await client.ask(message(wire, "Hi", "cm-1"))
+    await finished(client)
+    query = {"agent_id": str(wire.house.key.agent_id)}
+    page = {"type": "conversation_messages_list", "request_id": "p", "conversation_id": "default", "query": query}
+    listed = (await client.ask(page))["messages"]
+    shown = [(one["role"], one["content"], one["conversation_id"], one["date"][-1]) for one in listed]
+    assert shown == [
+        ("assistant", [{"type": "text", "text": "Hello"}], "default", "Z"),
+        ("user", [{"type": "text", "text": "Hi"}], "default", "Z"),
+    ]
+
+
 async def test_every_frame_of_a_turn_is_a_known_frame(wire: WireHouse) -> None:
     import json
 
@@ -170,6 +200,7 @@ async def test_what_start_refuses(wire: WireHouse) -> None:
         ),
         ({"agent_id": agent, "mode": "bogus"}, "Unsupported permission mode: bogus"),
     ]
+    known = (await client.ask({"type": "agent_retrieve", "request_id": "k", "agent_id": agent}))["agent"]
     for number, (fields, error) in enumerate(cases):
         answer = await client.ask({"type": "runtime_start", "request_id": f"r{number}", **fields})
         assert answer == {
@@ -177,7 +208,8 @@ async def test_what_start_refuses(wire: WireHouse) -> None:
             "request_id": f"r{number}",
             "success": False,
             "runtime": None,
-            "agent": None,
+            # An agent that was found is shown, although its conversation was not.
+            "agent": known if error.startswith("Conversation") else None,
             "conversation": None,
             "created": {"agent": False, "conversation": False},
             "error": error,

@@ -201,6 +201,18 @@ async def test_a_question_in_its_order(wire: WireHouse) -> None:
     assert late["error"] == "Approval request is no longer pending"
 
 
+async def test_an_abort_takes_the_question_off_the_screen_at_once(wire: WireHouse) -> None:
+    client = wire.client()
+    await client.ask(start(wire))
+    wire.house.models.play(calls("ask me"))
+    await client.say(message(wire, "go"))
+    await client.until(lambda: "device busy 1" in client.outline())
+    client.forget()
+    await client.ask({"type": "abort_message", "request_id": "a", "runtime": runtime(wire)})
+    await finished(client)
+    assert {word for word in client.outline() if word.startswith("device")} == {"device idle 0"}
+
+
 async def test_a_pending_question_is_shown_first_to_whoever_comes(wire: WireHouse) -> None:
     """PROTOCOL.md 6.5"""
     first, second = wire.client(), wire.client()
@@ -241,7 +253,7 @@ async def test_an_abort_is_answered_at_once(wire: WireHouse) -> None:
 
 
 async def test_a_queued_message_is_removed(wire: WireHouse) -> None:
-    """PROTOCOL.md 4.1: the response, then the transition, then a plain snapshot."""
+    """PROTOCOL.md 4.1, in the order of the recordings: the response, a plain snapshot, the transition."""
     client = wire.client()
     await client.ask(start(wire))
     gate = Gate()
@@ -257,8 +269,8 @@ async def test_a_queued_message_is_removed(wire: WireHouse) -> None:
     await client.until(lambda: len(client.of("update_queue")) == 2)
     assert client.outline() == ["remove_queue_item_response", "update_queue", "update_queue"]
     assert [frame["removed"] for frame in client.of("update_queue")] == [
-        [{"client_message_id": "cm-two", "disposition": "cancelled"}],
         [],
+        [{"client_message_id": "cm-two", "disposition": "cancelled"}],
     ]
     gate.opened.set()
     await finished(client)

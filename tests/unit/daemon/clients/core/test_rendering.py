@@ -140,7 +140,7 @@ CASES: list[tuple[e.ConversationEvent, dict[str, Any]]] = [
         ),
     ),
     (
-        e.ToolOutput(RUN, CALL, "a\nb"),
+        e.ToolOutput(RUN, CALL, "a\nb\n"),
         delta(
             type="message",
             message_type="tool_return_message",
