@@ -42,6 +42,7 @@ from lodger_daemon.turns.contract import ConversationError
 from lodger_daemon.turns.services import TurnOptions, TurnServices
 from lodger_daemon.uplink.device_id import load_device_id
 from lodger_daemon.uplink.link import Uplink
+from lodger_tools import validator
 from lodger_tools.box.contract import BoxKey
 from lodger_tools.box.manager import BoxManager
 from lodger_tools.output.overflow import OverflowFolder, OverflowOwner
@@ -174,7 +175,11 @@ async def _make_rooms(
     await models.start()
     owner = requests.owner()
     overflow = OverflowFolder(paths.overflow, OverflowOwner(*owner) if owner else None)
-    boxes = BoxManager(paths.boxes, lambda key: requests.for_key(key, overflow))
+    boxes = BoxManager(
+        paths.boxes,
+        lambda key: requests.for_key(key, overflow),
+        extra_folders=((str(Path(validator.__file__).parent), "validator"),),
+    )
     memory = Memory(
         paths,
         boxes,

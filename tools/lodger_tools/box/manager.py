@@ -237,7 +237,7 @@ class BoxManager:
 
     def _still_wanted(self, found: records.FoundBox) -> bool:
         try:
-            return fingerprint(self._starter.request_for(found.record.key)) == found.record.fingerprint
+            return fingerprint(self._starter, self._starter.request_for(found.record.key)) == found.record.fingerprint
         except Exception:  # noqa: BLE001 - whatever forbids such a box now, the old one begins nothing new
             return False
 

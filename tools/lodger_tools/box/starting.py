@@ -6,9 +6,11 @@ import py_compile
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
+import lodger_sandbox
 import lodger_tools.runner
 from lodger_sandbox.contract import BoxRequest, DetachedBox, RunnerStart, SandboxUnavailable
 from lodger_tools.box import record as records
@@ -45,9 +47,24 @@ def compile_runner() -> None:
             return
 
 
-def fingerprint(request: BoxRequest) -> str:
-    """Equal for equal requests: whether an adopted box still has the policy that a new one would get."""
-    return hashlib.sha256(repr(sorted(asdict(request).items())).encode()).hexdigest()
+def fingerprint(starter: Starter, request: BoxRequest) -> str:
+    """Whether an adopted box is the one that would be started now: the same request, rendered and served by the same
+    code. After an upgrade an old box finishes its calls and begins none."""
+    code = code_stamp(
+        str(runner_folder()), str(lodger_sandbox.__path__[0]), *(folder for folder, _ in starter.extra_folders)
+    )
+    parts = (sorted(asdict(request).items()), starter.extra_folders, code)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+@cache
+def code_stamp(*folders: str) -> str:
+    """Of every Python file in these folders; read once, as the code of this process is."""
+    digest = hashlib.sha256()
+    for folder in folders:
+        for file in sorted(Path(folder).rglob("*.py")):
+            digest.update(str(file).encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def start_box(starter: Starter, key: BoxKey) -> records.FoundBox:
@@ -74,7 +91,7 @@ def start_box(starter: Starter, key: BoxKey) -> records.FoundBox:
 
 
 def start_in(starter: Starter, key: BoxKey, request: BoxRequest, folder: Path) -> records.FoundBox:
-    record = records.BoxRecord(key, fingerprint(request))
+    record = records.BoxRecord(key, fingerprint(starter, request))
     records.write_record(folder, record)
     token = records.make_token(folder)
     opened = [records.make_lock(folder)]

@@ -44,8 +44,14 @@ class Rig:
         self.request_for: Callable[[BoxKey], BoxRequest] = plain_request
         self.count = 0
 
-    def daemon(self, **options: float) -> BoxManager:
-        manager = BoxManager(self.boxes, self._request, start_detached=self.starter, **options)  # type: ignore[arg-type]
+    def daemon(self, *, extra_folders: tuple[tuple[str, str], ...] = (), **options: float) -> BoxManager:
+        manager = BoxManager(
+            self.boxes,
+            self._request,
+            start_detached=self.starter,
+            extra_folders=extra_folders,
+            **options,  # type: ignore[arg-type]
+        )
         self.managers.append(manager)
         return manager
 
@@ -206,6 +212,17 @@ async def test_under_another_policy_an_adopted_box_begins_nothing(rig: Rig) -> N
     second = rig.daemon()
     assert await second.collect(rig.key, "old") == BoxOutcome("success", "kept\n", exit_code=0)
     await second.run(rig.key, rig.call(RunCommand("true")))
+    assert len(rig.starter.started) == 2
+
+
+async def test_after_an_upgrade_an_adopted_box_begins_nothing(rig: Rig, tmp_path: Path) -> None:
+    await rig.daemon().run(rig.key, rig.call(RunCommand("true")))
+    await rig.managers[0].aclose()
+    same = rig.daemon()
+    await same.run(rig.key, rig.call(RunCommand("true")))
+    await same.aclose()
+    assert len(rig.starter.started) == 1
+    await rig.daemon(extra_folders=((str(tmp_path), "validator"),)).run(rig.key, rig.call(RunCommand("true")))
     assert len(rig.starter.started) == 2
 
 
