@@ -114,10 +114,14 @@ class Endpoint:
 
     def __init__(self) -> None:
         self._records: defaultdict[str, list[Record]] = defaultdict(list)
+        self._open: dict[asyncio.StreamWriter, asyncio.Task[Any]] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, kept alive until the other side closes it."""
         writer.transport.set_write_buffer_limits(high=0)  # drain then waits until the kernel has everything
+        task = asyncio.current_task()
+        assert task is not None
+        self._open[writer] = task
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -134,7 +138,15 @@ class Endpoint:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
+            del self._open[writer]
             writer.close()
+
+    async def aclose(self) -> None:
+        """End every connection that clients still keep."""
+        tasks = list(self._open.values())
+        for writer in self._open:
+            writer.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _look_up(self, target: str) -> Json:
         address = urlsplit(target)
@@ -238,6 +250,7 @@ async def main() -> None:
     print(server.sockets[0].getsockname()[1], flush=True)
     await asyncio.to_thread(sys.stdin.read)
     server.close()
+    await endpoint.aclose()
 
 
 if __name__ == "__main__":
