@@ -152,6 +152,8 @@ async def _run(
         )
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(uplink.run()) for uplink in uplinks]
+        # Also without a call to run: boxes of an earlier daemon must be seen, and ended when they stay idle.
+        tasks.append(group.create_task(rooms.boxes.start()))
         tasks.append(group.create_task(sandbox.keep_looking()))
         tasks.append(group.create_task(keep_house(foundation.database, rooms.overflow, foundation.clock)))
         tasks.append(group.create_task(watch_ownership(foundation.database, foundation.clock, stopping)))
