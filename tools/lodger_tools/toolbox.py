@@ -19,7 +19,7 @@ from lodger_tools.box.contract import (
     SearchFiles,
     WriteFile,
 )
-from lodger_tools.catalogue.arguments import BadArguments
+from lodger_tools.catalogue.arguments import BadArguments, parse_arguments
 from lodger_tools.catalogue.binding import bind
 from lodger_tools.catalogue.descriptions import TOOLS
 from lodger_tools.catalogue.environment import referenced_secrets, refused_names
@@ -78,7 +78,7 @@ class LodgerToolbox:
         if len(arguments_json) > ARGUMENTS_LIMIT_CHARS:
             return f"The arguments of {tool_name} are longer than {ARGUMENTS_LIMIT_CHARS} characters."
         try:
-            arguments = json.loads(arguments_json)
+            arguments = parse_arguments(arguments_json)
         except (ValueError, RecursionError) as error:
             return f"The arguments of {tool_name} are not valid JSON ({error}); nothing was run. Send the call again."
         if not isinstance(arguments, dict):

@@ -45,6 +45,7 @@ from lodger_daemon.turns.core.words import REMIND_OF_EMPTY
 from lodger_daemon.turns.desk import Desk, Step, TurnWork
 from lodger_daemon.turns.services import FRESHEN_LIMIT_S, finish_regardless
 from lodger_daemon.turns.stored_messages import CALLS_PART, REASONING_PART, USAGE_PART, part_id
+from lodger_tools.catalogue.arguments import parse_arguments
 from lodger_tools.json_value import JsonObject
 from lodger_tools.toolbox_contract import Scheduling
 
@@ -382,8 +383,8 @@ def _is_json_object(text: str) -> bool:
 
 def parse_object(text: str) -> JsonObject | None:
     try:
-        value = json.loads(text)
-    except ValueError:
+        value = parse_arguments(text)
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

@@ -105,5 +105,6 @@ def _hide(item: Hidden) -> tuple[str, ...]:
 
 def _seals(policy: Policy) -> tuple[str, ...]:
     # Without this the owner inside could open a mask again and fill it with content of its own.
-    folders = (*policy.veils, *(item.path for item in policy.hidden if item.is_folder), "/run")
+    # /dev is a tmpfs without a limit: as a place for files it could take half of the machine's memory.
+    folders = (*policy.veils, *(item.path for item in policy.hidden if item.is_folder), "/run", "/dev")
     return tuple(word for path in folders for word in ("--remount-ro", path))

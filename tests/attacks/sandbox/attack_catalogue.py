@@ -262,6 +262,7 @@ ATTACKS = (
         open_options=host_processes,
         escaped=lambda around: around.neighbour.poll() is not None,
     ),
+    Attack("memory-without-limit", "echo x > /dev/fill", open_options=without("--remount-ro", "/dev")),
     Attack("set-id-by-chmod", "touch s; chmod 4755 s", open_options=without_filter),
     Attack("set-id-by-open", _python(_SET_ID_BY_OPEN), open_options=without_filter),
     Attack("set-id-by-temporary-file", _python(_SET_ID_BY_TEMPORARY), open_options=without_filter),

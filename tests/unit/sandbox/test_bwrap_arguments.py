@@ -39,7 +39,7 @@ def test_the_order_of_a_detached_box() -> None:
         " --perms 0111 --tmpfs /s --ro-bind /dev/null /f --perms 0000 --tmpfs /p"
         " --bind /run/_s_c /s/c"
         " --perms 0755 --dir /run/lodger --ro-bind /run/_runner /run/lodger/x"
-        " --remount-ro /root --remount-ro /s --remount-ro /p --remount-ro /run"
+        " --remount-ro /root --remount-ro /s --remount-ro /p --remount-ro /run --remount-ro /dev"
         " --seccomp 11 --info-fd 12 --chdir /w"
     )
 

@@ -1,8 +1,14 @@
 """Taking a model's arguments apart, with words it can act on. Pure."""
 
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from lodger_tools.json_value import JsonObject
+from lodger_tools.json_value import Json, JsonObject
+
+NESTING_LIMIT: Final = 100
+"""Python's own parser and writer give up near 1000, each at another depth."""
 
 
 class BadArguments(Exception):
@@ -77,3 +83,39 @@ WORDS = {
     "list": "a list",
     "dict": "an object",
 }
+
+
+def parse_arguments(text: str) -> Json:
+    """A model's arguments, refused where later readers (store, clients, runner) would stumble over them.
+
+    Raises: ValueError, also for NaN and infinities, which are no JSON, and for nesting that no tool needs;
+    RecursionError.
+    """
+    value: Json = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+    level = [value]
+    for _ in range(NESTING_LIMIT):
+        level = [inner for one in level for inner in _inside(one)]
+        if not level:
+            return value
+    raise ValueError(f"nested deeper than {NESTING_LIMIT} levels")
+
+
+def _inside(value: Json) -> Iterable[Json]:
+    match value:
+        case dict():
+            return value.values()
+        case list():
+            return value
+        case _:
+            return ()
+
+
+def _refuse_constant(text: str) -> float:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return number

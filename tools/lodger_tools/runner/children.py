@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from lodger_tools.runner.poll import Poll
 
-SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGCHLD, SIGXFSZ = 2, 9, 13, 15, 17, 25
+SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGCHLD, SIGCONT, SIGSTOP, SIGXFSZ = 2, 9, 13, 15, 17, 18, 19, 25
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -124,15 +124,38 @@ class Children:
     def leftovers(self, running: set[int], of_call: int | None = None, since_ticks: int = 0) -> int:
         """Processes that belong to no running call (named by its pid); with `of_call`, only those which that call
         started. A process that left its session counts by its age."""
+        left = self._left_over(running)
+        if of_call is None:
+            return len(left)
+        return sum(process.session == of_call or process.start_ticks >= since_ticks for process in left)
+
+    def _left_over(self, running: set[int]) -> list[Process]:
         found = self.processes()
         table = {process.pid: process for process in found}
-        count = 0
-        for process in found:
-            if process.session in running or any(ancestor in running for ancestor in ancestors(process, table)):
-                continue
-            if of_call is None or process.session == of_call or process.start_ticks >= since_ticks:
-                count += 1
-        return count
+        return [
+            process
+            for process in found
+            if process.session not in running and not any(ancestor in running for ancestor in ancestors(process, table))
+        ]
+
+    def make_room(self, running: set[int]) -> int:
+        """End whatever belongs to no running call; returns how many processes that were. For a box so full that no
+        call can begin any more, not even one that would end some."""
+        self.reap()
+        # Stopped first, all at one moment: a fork bomb makes new processes faster than they can be ended one by one.
+        self._signal_all(SIGSTOP)
+        left = self._left_over(running)
+        for process in left:
+            kill_quietly(process.pid, SIGKILL)
+        self._signal_all(SIGCONT)
+        return len(left)
+
+    def _signal_all(self, number: int) -> None:
+        if self._own_pid == 1:
+            kill_quietly(-1, number)
+            return
+        for process in self.processes():
+            kill_quietly(process.pid, number)
 
     def kill_all(self) -> int:
         """Kill everything but ourselves; returns how many processes there were."""

@@ -22,7 +22,6 @@ WORDS = {
     errno.ELOOP: "Its links lead in a circle: {}",
     errno.ENAMETOOLONG: "The name is too long: {}",
     errno.E2BIG: "The command is longer than the system takes (128 KiB); write it to a file and run that.",
-    errno.EAGAIN: "No more processes may be started in this box; end some first.",
     errno.ENOMEM: "The machine is out of memory; try again when some is free.",
     errno.EMFILE: "Too many files are open in the runner; wait for running calls to end.",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 from lodger_tools.runner.file_errors import FileRefused, words_for
@@ -21,6 +22,8 @@ SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/bin/sh")
 CAPTURE_LIMIT_BYTES = 10 * 1024 * 1024
 SEARCH_TIMEOUT_S = 60.0
 PREVIEW_TIMEOUT_S = 5.0
+STARTING = frozenset(("run_command", "run_program", "find_files", "search_files", "preview_change"))
+"""The operations that take a process of their own."""
 
 
 class Operations:
@@ -41,9 +44,20 @@ class Operations:
         except FileRefused as refusal:
             call.finish("error", str(refusal))
         except OSError as error:
-            call.finish("error", words_for(error, args.get("path") or cwd))
+            if error.errno == errno.EAGAIN and kind in STARTING:
+                call.finish("error", self._make_room())
+            else:
+                call.finish("error", words_for(error, args.get("path") or cwd))
         except (KeyError, TypeError, ValueError) as error:
             call.finish("error", f"The box's runner cannot use this request: {type(error).__name__}: {error}")
+
+    def _make_room(self) -> str:
+        ended = self._children.make_room(self._running_pids())
+        if ended:
+            return (
+                f"This box had no room for another process, so its {ended} background processes were ended. Try again."
+            )
+        return "This box has no room for another process; wait for a running command to end."
 
     def _start(
         self, call: Call, kind: str, args: dict[str, Any], cwd: str, env: dict[str, str], payload: bytes

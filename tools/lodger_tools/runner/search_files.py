@@ -2,7 +2,7 @@
 quicker than starting a program."""
 
 # pathlib would cost the runner 8 ms of its start.
-# ruff: noqa: PTH113
+# ruff: noqa: PTH110, PTH112, PTH113
 from __future__ import annotations
 
 import os
@@ -25,6 +25,8 @@ def search_one_file(path: str, args: dict[str, Any]) -> str | None:
     pattern: str = args["pattern"]
     if not pattern:
         raise FileRefused("The pattern is empty.")
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise FileRefused(f"It is neither a file nor a folder but a pipe, socket or device: {path}")
     plain = not SPECIAL.intersection(pattern) and "\n" not in pattern and not args["ignore_case"]
     if not plain or args.get("glob") or args.get("file_type") or not os.path.isfile(path):
         return None

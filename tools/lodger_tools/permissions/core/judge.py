@@ -48,6 +48,10 @@ class RuleSet:
             isinstance(rule, CommandRule) for rule in (*self.deny, *self.ask, *self.allow)
         )
 
+    def restrict_commands(self) -> bool:
+        """Whether a deny or ask rule looks at the words of a command."""
+        return any(isinstance(rule, CommandRule) for rule in (*self.deny, *self.ask))
+
 
 def judge(call: CallToJudge, rules: RuleSet, mode: Mode, home: str) -> Verdict:
     """Decide one call by its exact arguments. Pure: the same call gives the same verdict."""
@@ -56,6 +60,9 @@ def judge(call: CallToJudge, rules: RuleSet, mode: Mode, home: str) -> Verdict:
         return Denied(f"the rule {rule.source!r} of this machine's person denies it", rule.source)
     if rule := _hit(rules.ask, call, script, home):
         return NeedsPerson(f"the rule {rule.source!r} asks for it", rule.source)
+    if script is not None and not script.readable and rules.restrict_commands():
+        # Otherwise padding or an odd character would be a way around every deny rule.
+        return NeedsPerson("its command cannot be read with certainty, and rules of this machine look at commands")
     if rule := _allow_hit(rules.allow, call, script, home):
         return Allowed("a rule allows it", rule.source)
     reach = reach_of(call, home)

@@ -39,6 +39,9 @@ class ParsedScript:
     commands: tuple[SimpleCommand, ...]
     certain: bool
     """Only lists and pipelines of certain commands: what an allow rule may match."""
+    readable: bool = True
+    """The text could be taken apart, and every program in it is named by the text itself. What is not readable cannot
+    be held against deny and ask rules."""
 
 
 @cache
@@ -55,24 +58,26 @@ def parse_script(text: str) -> ParsedScript:
     try:
         source = text.encode()
     except UnicodeEncodeError:
-        return ParsedScript((), certain=False)
+        return ParsedScript((), certain=False, readable=False)
     if len(source) > COMMAND_LIMIT_BYTES or "\0" in text:
-        return ParsedScript((), certain=False)
+        return ParsedScript((), certain=False, readable=False)
     root = _parser().parse(source).root_node
     commands: list[SimpleCommand] = []
-    certain = not root.has_error
+    certain = readable = not root.has_error
     # (node, its command writes a file, it stands inside the words of a command)
     pending = [(root, False, False)]
     while pending:
         node, redirected, in_words = pending.pop()
         if node.type == "command":
             commands.append(_read_command(node, redirected))
+            readable = readable and _names_its_program(node)
             in_words = True
         elif not in_words and not _is_plain(node):
             certain = False
         redirected = node.type == "redirected_statement" and _writes_file(node)
         pending.extend((child, redirected, in_words) for child in reversed(node.children))
-    return ParsedScript(tuple(commands), certain and bool(commands) and all(command.certain for command in commands))
+    certain = certain and bool(commands) and all(command.certain for command in commands)
+    return ParsedScript(tuple(commands), certain, readable)
 
 
 def _is_plain(node: "Node") -> bool:
@@ -97,6 +102,10 @@ def _read_command(node: "Node", redirected: bool) -> SimpleCommand:
     return SimpleCommand(tuple(words), certain, assigns, redirects)
 
 
+def _names_its_program(node: "Node") -> bool:
+    return all(_literal(child) is not None for child in node.children if child.type == "command_name")
+
+
 def _writes_file(node: "Node") -> bool:
     for child in node.children:
         if child.type == "file_redirect":
@@ -119,6 +128,9 @@ def _literal(node: "Node") -> str | None:
             return _unescape(_text(node))
         case "raw_string":
             return _text(node)[1:-1]
+        case "ansi_c_string":
+            inside = _text(node)[2:-1]
+            return None if "\\" in inside else inside
         case "string":
             parts = [child for child in node.children if child.type != '"']
             if any(part.type != "string_content" for part in parts):
@@ -181,15 +193,23 @@ def readings_for_deny(command: SimpleCommand) -> tuple[tuple[str, ...], ...]:
     while words:
         words = (words[0].rsplit("/", 1)[-1], *words[1:])
         readings.append(words)
-        if words[0] in _SHELLS and "-c" in words[1:]:
-            inner = words[words.index("-c") + 1 :]
-            if inner:
-                readings.extend(found.words for found in parse_script(inner[0]).commands)
+        if words[0] in _SHELLS:
+            script = _script_in(words)
+            if script is not None:
+                readings.extend(found.words for found in parse_script(script).commands)
             break
         if words[0] not in _WRAPPERS:
             break
         words = _unwrap(words)
     return tuple(readings)
+
+
+def _script_in(words: tuple[str, ...]) -> str | None:
+    """What a shell is told to run by `-c`, which may stand among other options (`-lc`)."""
+    for index, word in enumerate(words[1:-1], 1):
+        if word.startswith("-") and not word.startswith("--") and "c" in word:
+            return words[index + 1]
+    return None
 
 
 def _unwrap(words: tuple[str, ...]) -> tuple[str, ...]:
