@@ -10,7 +10,7 @@ from lodger_daemon.identity import QuestionId, TurnId
 from lodger_daemon.inbox.core.items import InboxItem
 from lodger_daemon.inbox.core.rules import Moment, next_batch
 from lodger_daemon.turns import call_work, closing_work, step_work
-from lodger_daemon.turns.contract import Answer
+from lodger_daemon.turns.contract import Answer, ConversationError
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
 from lodger_daemon.turns.core.calls import Call, CallProgress
@@ -135,10 +135,10 @@ class ConversationActor:
         await self._idle.wait()
 
     async def run_command(self, name: str, work: Coroutine[Any, Any, Any]) -> Any:
-        """Raises: RuntimeError when the conversation is busy."""
+        """Raises: ConversationError when the conversation is busy."""
         if self._claimed or not isinstance(self._state, Idle):
             work.close()
-            raise RuntimeError("busy")
+            raise ConversationError("The conversation is busy. Wait for its turn to end, or abort it.")
         lease = self.next_lease()
         self.feed(told.CommandBegun(lease, name))
         self._idle.clear()

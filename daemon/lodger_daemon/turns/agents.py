@@ -1,11 +1,13 @@
 """Agents of this machine: their records, and that each one's memory is ready before it is needed."""
 
 import asyncio
+import sqlite3
 from dataclasses import replace
 from typing import Final
 
 from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.contract import AgentCard
+from lodger_daemon.memory.errors import MemoryFailure
 from lodger_daemon.store import agent_rows
 from lodger_daemon.store.errors import ConstraintViolated
 from lodger_daemon.turns.contract import AgentRecord, ConversationError, NewAgent
@@ -45,18 +47,26 @@ class Agents:
             return record
         if agent_id not in await self._services.memory.remote_agents():
             raise ConversationError(f"There is no agent {agent_id} on this machine or at its hub.")
-        card = await self._prepare(agent_id, None)
+        try:
+            # Shielded: whoever else waits for this clone goes on waiting when this client leaves.
+            card = await asyncio.shield(self._prepare(agent_id, None))
+        except (MemoryFailure, OSError) as error:
+            raise ConversationError(f"The memory of agent {agent_id} cannot be had: {error}") from error
         return await self._store(agent_id, NewAgent(card.name, card.description, card.model))
 
     async def update(self, agent_id: AgentId, changes: JsonObject) -> AgentRecord:
         """Raises: ConversationError."""
-        record = await self.get(agent_id)
-        if record is None:
-            raise ConversationError(f"There is no agent {agent_id} on this machine.")
-        changed = _changed(record, changes)
-        changed = replace(changed, updated_at=self._services.clock.wall())
-        await self._services.database.write(lambda connection: agent_rows.replace(connection, changed))
-        return changed
+        now = self._services.clock.wall()
+
+        def write(connection: sqlite3.Connection) -> AgentRecord:
+            record = agent_rows.get(connection, agent_id)
+            if record is None:
+                raise ConversationError(f"There is no agent {agent_id} on this machine.")
+            changed = replace(_changed(record, changes), updated_at=now)
+            agent_rows.replace(connection, changed)
+            return changed
+
+        return await self._services.database.write(write)
 
     async def memory_ready(self, agent_id: AgentId) -> None:
         """Waits for a first clone; afterwards it costs nothing."""

@@ -52,7 +52,7 @@ from lodger_daemon.turns.core.events import (
 )
 from lodger_daemon.turns.core.states import Active
 from lodger_daemon.turns.registry import Registry
-from lodger_daemon.turns.services import TurnServices
+from lodger_daemon.turns.services import TurnServices, finish_regardless
 from lodger_daemon.turns.stored_messages import stored_messages, whole_id
 from lodger_tools.json_value import JsonObject
 from lodger_tools.permissions.core.modes import Mode, within_ceiling
@@ -127,9 +127,8 @@ class Conversations:
                 actor.give_back_claim()
             return Refused(str(error))
         except BaseException:
-            if turn_id is not None:
-                # The write may have happened although nobody waited for it; then its row is found as reserved.
-                actor.own(self._settle_claim(actor, turn_id))
+            # The write may have happened although nobody waited for it; then its row is found as reserved or waiting.
+            actor.own(self._settle_claim(actor, turn_id) if turn_id is not None else self._settle_queue(actor))
             raise
         match result:
             case inbox_rows.ItemRefused(reason):
@@ -162,12 +161,17 @@ class Conversations:
             elif work is not None:
                 answer = replace(answer, updated_input=checked)
                 rejudged = call_work.judge_now(actor.desk, work, call.tool_name, checked)
-        settled = await self._services.questions.settle(key, question_id, answer)
-        if settled is None:
-            return False
-        self._publish_settled(actor, settled)
-        actor.answer(question_id, answer, rejudged)
-        return True
+
+        async def settle() -> bool:
+            settled = await self._services.questions.settle(key, question_id, answer)
+            if settled is None:
+                return False
+            self._publish_settled(actor, settled)
+            actor.answer(question_id, answer, rejudged)
+            return True
+
+        # A client that leaves in mid-answer must not leave a settled question that no turn was told of.
+        return await finish_regardless(settle())
 
     async def abort(self, key: ConversationKey, run_id: RunId | None = None) -> bool:
         actor = await self._registry.actor(key)
@@ -192,38 +196,46 @@ class Conversations:
         if number is None:
             return False
         now = self._services.clock.wall()
-        removed = await self._database.write(
-            lambda connection: inbox_rows.cancel(connection, key, number, CancelCause.REMOVED, now)
-        )
-        if removed is None:
-            return False
-        actor = await self._registry.actor(key)
-        actor.desk.publish_queue((QueueRemoval(removed.client_message_id, "cancelled"),))
-        return True
+
+        async def remove() -> bool:
+            removed = await self._database.write(
+                lambda connection: inbox_rows.cancel(connection, key, number, CancelCause.REMOVED, now)
+            )
+            if removed is None:
+                return False
+            actor = await self._registry.actor(key)
+            actor.desk.publish_queue((QueueRemoval(removed.client_message_id, "cancelled"),))
+            return True
+
+        return await finish_regardless(remove())
 
     async def resume_queue(self, key: ConversationKey) -> int:
-        released = await self._database.write(lambda connection: inbox_rows.resume(connection, key))
-        if released:
-            actor = await self._registry.actor(key)
-            actor.desk.publish_queue()
-            actor.pump()
-        return released
+        async def resume() -> int:
+            released = await self._database.write(lambda connection: inbox_rows.resume(connection, key))
+            if released:
+                actor = await self._registry.actor(key)
+                actor.desk.publish_queue()
+                actor.pump()
+            return released
+
+        return await finish_regardless(resume())
 
     async def compact(self, key: ConversationKey) -> JsonObject:
         actor = await self._registry.actor(key)
         before = len(actor.desk.live.transcript.in_context)
-        try:
-            shrunk = await actor.run_command("compact", step_work.compact(actor.desk, None))
-        except RuntimeError:
-            raise ConversationError("The conversation is busy. Wait for its turn to end, or abort it.") from None
+        shrunk = await actor.run_command("compact", step_work.compact(actor.desk, None))
         after = len(actor.desk.live.transcript.in_context)
         return {"compacted": shrunk, "num_messages_before": before, "num_messages_after": after}
 
     async def recompile(self, key: ConversationKey) -> None:
         """Have the system prompt made anew for the next request, from memory as it is then."""
         actor = await self._registry.actor(key)
-        await self._database.write(lambda connection: conversation_rows.set_system_prompt(connection, key, None))
-        actor.desk.live.change_state(system_prompt=None)
+
+        async def forget() -> None:
+            await self._database.write(lambda connection: conversation_rows.set_system_prompt(connection, key, None))
+            actor.desk.live.change_state(system_prompt=None)
+
+        await finish_regardless(forget())
 
     # -- state and events --
 
@@ -299,10 +311,13 @@ class Conversations:
         return await self._agents.adopt(agent_id)
 
     async def update_agent(self, agent_id: AgentId, changes: JsonObject) -> AgentRecord:
-        changed = await self._agents.update(agent_id, changes)
-        for actor in self._registry.of_agent(agent_id):
-            actor.desk.live.agent = changed
-        return changed
+        async def change() -> AgentRecord:
+            changed = await self._agents.update(agent_id, changes)
+            for actor in self._registry.of_agent(agent_id):
+                actor.desk.live.agent = changed
+            return changed
+
+        return await finish_regardless(change())
 
     async def list_conversations(self, agent_id: AgentId | None, limit: int = 50) -> tuple[ConversationRecord, ...]:
         return await self._database.read(
@@ -321,11 +336,18 @@ class Conversations:
             await self.update_agent(key.agent_id, {"model": handle})
             return "agent"
         actor = await self._registry.actor(key)
-        record = await self.get_conversation(key)
-        assert record is not None
-        changed = replace(record, model=handle, updated_at=self._services.clock.wall())
-        await self._database.write(lambda connection: conversation_rows.describe(connection, changed))
-        actor.desk.live.model = handle
+        now = self._services.clock.wall()
+
+        def write(connection: sqlite3.Connection) -> None:
+            record = conversation_rows.get(connection, key)
+            assert record is not None
+            conversation_rows.describe(connection, replace(record, model=handle, updated_at=now))
+
+        async def change() -> None:
+            await self._database.write(write)
+            actor.desk.live.model = handle
+
+        await finish_regardless(change())
         return "conversation"
 
     async def list_messages(
@@ -354,11 +376,16 @@ class Conversations:
 
     async def _settle_claim(self, actor: ConversationActor, turn_id: TurnId) -> None:
         """The client went away while its input was being stored: find out whether it was."""
-        items = await self._database.write(lambda connection: recovery.reserved_of(connection, turn_id))
+        items = await actor.desk.durably(lambda connection: recovery.reserved_of(connection, turn_id))
         if items:
             actor.begin(turn_id, items[0])
         else:
             actor.give_back_claim()
+
+    async def _settle_queue(self, actor: ConversationActor) -> None:
+        """The same for an input that was to wait: whatever became of it is shown, and moved when nothing runs."""
+        await actor.desk.durably(lambda _: None)
+        self._queued(actor, ())
 
     def _queued(self, actor: ConversationActor, removed: tuple[QueueRemoval, ...]) -> None:
         actor.desk.publish_queue(removed)
@@ -407,9 +434,12 @@ class Conversations:
                 return conversation_rows.set_cwd(connection, key, cwd)
             return live.state.cwd_revision
 
-        revision = await self._database.write(write)
-        if mode is not None:
-            live.change_state(mode=mode)
-        if cwd is not None or reset_cwd:
-            live.change_state(cwd=cwd, cwd_revision=revision)
-        actor.desk.publish(DeviceStateChanged())
+        async def change() -> None:
+            revision = await self._database.write(write)
+            if mode is not None:
+                live.change_state(mode=mode)
+            if cwd is not None or reset_cwd:
+                live.change_state(cwd=cwd, cwd_revision=revision)
+            actor.desk.publish(DeviceStateChanged())
+
+        await finish_regardless(change())

@@ -13,7 +13,7 @@ from lodger_daemon.identity import AgentId, ClientMessageId, ConversationKey, Me
 from lodger_daemon.inbox.core.items import InboxItem, TurnSettings
 from lodger_daemon.inbox.core.rules import batch_content, batch_settings
 from lodger_daemon.store import inbox_rows
-from lodger_daemon.store.errors import StoreBusy, StoreError
+from lodger_daemon.store.errors import StoreError
 from lodger_daemon.turns.core.events import (
     ConversationEvent,
     LoopStatus,
@@ -144,12 +144,13 @@ class Desk:
         self.publish(QueueChanged(queue, removed))
 
     def waiting(self) -> tuple[InboxItem, ...]:
-        """What is in the queue; while the database is busy, what was there last."""
+        """What is in the queue; while the database cannot be read, what was there last."""
         key = self.key
         try:
             self._waiting = self.services.database.read_now(lambda connection: inbox_rows.waiting(connection, key))
-        except StoreBusy:
-            pass
+        except StoreError as error:
+            if not error.retryable:
+                raise
         return self._waiting
 
     def standing(self, work: TurnWork | None = None) -> Standing:
@@ -172,13 +173,15 @@ class Desk:
         return RunId(f"run-{self.services.rng.uuid()}")
 
     async def durably(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """Commit what must not be lost: while the disk is full it waits, and says so once."""
+        """Commit what must not be lost: while the disk is full it waits, and says so once. Not while the daemon stops:
+        the next one finds on paper how far this came.
+        """
         said = False
         while True:
             try:
                 return await self.services.database.write(change)
             except StoreError as error:
-                if not error.retryable:
+                if not error.retryable or self.stopping:
                     raise
                 if not said:
                     self.publish(StatusNote(str(error), "warning"))

@@ -88,7 +88,13 @@ class EventLog:
             _insert(connection, self._key, held)
             return event_rows.after(connection, self._key, number, limit)
 
-        rows = await self._database.write(write)
+        try:
+            rows = await self._database.write(write)
+        except StoreError:
+            # They stay the oldest that wait: a client that resumes later finds no gap.
+            self._held = [*held, *self._held]
+            self._flush_soon()
+            raise
         events = (event for row in rows for event in _decode(self._key, row) if event.number > number)
         return tuple(events)[:limit]
 
@@ -118,7 +124,11 @@ class EventLog:
         self._held.append(numbered)
         if len(self._held) >= FLUSH_AT:
             self.flush()
-        elif self._flush_timer is None:
+        else:
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if self._flush_timer is None:
             self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_DELAY_S, self.flush)
 
     def _take_held(self) -> list[NumberedEvent]:

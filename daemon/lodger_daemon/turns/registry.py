@@ -46,7 +46,6 @@ class Registry:
         )
         self._actors: dict[ConversationKey, ConversationActor] = {}
         self._last_used: dict[ConversationKey, MonoTime] = {}
-        self._opening: dict[ConversationKey, asyncio.Lock] = {}
         self._sinks: dict[ConversationKey, list[EventSink]] = {}
         self._question_watch: asyncio.Task[None] | None = None
 
@@ -81,21 +80,17 @@ class Registry:
 
     async def actor(self, key: ConversationKey) -> ConversationActor:
         """Raises: ConversationError for an agent that does not exist."""
-        self._last_used[key] = self._services.clock.mono()
         actor = self._actors.get(key)
-        if actor is not None:
-            return actor
-        self._forget_idle()
-        lock = self._opening.setdefault(key, asyncio.Lock())
-        async with lock:
-            actor = self._actors.get(key)
-            if actor is None:
-                now = self._services.clock.wall()
-                loaded = await self._database.write(lambda connection: load(connection, key, now))
-                if loaded is None:
-                    raise ConversationError(f"There is no agent {key.agent_id} on this machine.")
-                actor = self._actors[key] = self._open(key, loaded)
-        self._opening.pop(key, None)
+        if actor is None:
+            self._forget_idle()
+            now = self._services.clock.wall()
+            loaded = await self._database.write(lambda connection: load(connection, key, now))
+            if loaded is None:
+                raise ConversationError(f"There is no agent {key.agent_id} on this machine.")
+            # Of two that opened it at once the first made it; what the second read is thrown away.
+            actor = self._actors.get(key) or self._open(key, loaded)
+            self._actors[key] = actor
+        self._last_used[key] = self._services.clock.mono()
         return actor
 
     async def known(self, key: ConversationKey) -> bool:

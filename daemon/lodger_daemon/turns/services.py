@@ -1,6 +1,8 @@
 """What turns are given to work with, and what this machine has decided about them."""
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -19,6 +21,8 @@ from lodger_tools.permissions.core.modes import Mode
 from lodger_tools.toolbox_contract import Toolbox
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 FRESHEN_LIMIT_S: Final = 0.3
 """ARCHITECTURE.md section 6: a fetch beside admission may cost a turn no more."""
@@ -63,13 +67,18 @@ class TurnServices:
 
 
 async def finish_regardless(work: Coroutine[Any, Any, T]) -> T:
-    """Await `work` to its end even when the waiter is cancelled, which is then passed on.
+    """Await `work` to its end even when the waiter is cancelled, also twice; that is passed on then.
 
-    For a commit together with the change of memory that must follow it: half of the two is a lie.
+    For a commit together with the change of memory that must follow it: half of the two is a lie. What `work` waits
+    for must end by itself when the daemon stops.
     """
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait({task})
+        while not task.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({task})
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            logger.warning("work that nobody waited for any more failed: %s", fault)
         raise
