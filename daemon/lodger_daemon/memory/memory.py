@@ -102,9 +102,11 @@ class Memory:
         self._closed = False
 
     async def start(self) -> None:
-        """Take up syncs that an earlier daemon could not finish."""
+        """Take up syncs that an earlier daemon could not finish, or died before it began."""
         for agent_id in await asyncio.get_running_loop().run_in_executor(self._local, self._agents_here):
-            if self._remote is not None and self._agent(agent_id).room.state.ahead > 0:
+            published = self._agent(agent_id).room.published
+            # The refs tell; the stored state is that of the last sync, and commits may have come after it.
+            if self._remote is not None and published.head() != published.ref(REMOTE):
                 self._request(agent_id, None, fetch=False)
 
     async def aclose(self) -> None:

@@ -159,6 +159,20 @@ async def test_turn_end_imports_what_nobody_imported(tmp_path: Path, hub: Runnin
         assert hub.host.head(AGENT) == commit
 
 
+async def test_start_pushes_what_was_published_and_never_synced(tmp_path: Path, hub: RunningHost) -> None:
+    before = Machine(tmp_path / "one", hub)
+    await before.memory.prepare(AGENT, CARD)
+    assert (await before.end_turn()).outcome is SyncOutcome.PUSHED
+    before.commit("tea.md", note("Green tea."))
+    imported = await before.bring_in()
+    await before.memory.aclose()  # the daemon dies between the end of a turn and its sync
+    after = Machine(tmp_path / "one", hub)
+    await after.memory.start()
+    settled = await after.memory.settled(AGENT, 60)
+    await after.memory.aclose()
+    assert (settled.outcome, settled.head, settled.ahead) == (SyncOutcome.PUSHED, imported.head, 0)
+
+
 async def test_different_files_merge_by_themselves(tmp_path: Path, hub: RunningHost) -> None:
     async with machine(tmp_path / "a", hub) as one:
         await one.end_turn()
@@ -293,7 +307,9 @@ async def test_rewritten_remote_is_not_followed(tmp_path: Path, hub: RunningHost
         ours = one.commit("fact.md", note("fact"))
         await one.end_turn()
         bare = hub.host._repositories.path(AGENT)
-        async with machine(tmp_path / "other") as other:
+        async with machine(tmp_path / "other", founded=False) as other:
+            # Another card: two memories founded alike in one second are one and the same commit.
+            await other.memory.prepare(AGENT, replace(CARD, description="Of somebody else."))
             foreign = other.published.head()
             agent_git(bare, "fetch", "-q", str(other.published.repository), f"+{MAIN}:{MAIN}")
         assert hub.host.head(AGENT) == foreign
