@@ -4,6 +4,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from lodger_daemon.clock import WallTime
@@ -32,7 +33,7 @@ from lodger_daemon.turns.core.events import (
     ToolReturned,
     ToolStarted,
 )
-from lodger_daemon.turns.core.words import DENIED, EFFECT_UNKNOWN, NOBODY_ANSWERED, PERMISSION_CHANGED
+from lodger_daemon.turns.core.words import DENIED, EFFECT_UNKNOWN, NOBODY_ANSWERED, PERMISSION_CHANGED, PERSON_SAID
 from lodger_daemon.turns.desk import Desk, TurnWork
 from lodger_daemon.turns.judging import as_progress
 from lodger_daemon.turns.services import finish_regardless
@@ -134,6 +135,7 @@ async def run_call(desk: Desk, action: do.RunCall) -> None:
         await _record_result(desk, work, action.batch, call, outcome, None)
         desk.feed(told.CallEnded(action.lease, call.tool_call_id))
         return
+    comment = _comment(desk, key) if action.by_person else ""
     await finish_regardless(_start(desk, work, key, call, action.arguments, approval))
     desk.work_of(action.lease)
     desk.publish(
@@ -154,6 +156,7 @@ async def run_call(desk: Desk, action: do.RunCall) -> None:
             # The box was let go of because the daemon stops; the next daemon collects the outcome from it.
             return
         outcome, status = ToolOutcome("error", EFFECT_UNKNOWN), OutcomeStatus.UNKNOWN
+    outcome = _with_comment(outcome, comment)
     await _finish(desk, work, action.batch, call, outcome, status)
     desk.feed(told.CallEnded(action.lease, call.tool_call_id))
 
@@ -161,6 +164,7 @@ async def run_call(desk: Desk, action: do.RunCall) -> None:
 async def collect_call(desk: Desk, work: TurnWork, batch: Batch, call: Call, arguments: JsonObject) -> None:
     """Find out how a call of an earlier daemon ended. It is never run again."""
     work.started_calls.add(call.tool_call_id)
+    comment = _comment(desk, CallKey(desk.key, batch.run_id, call.tool_call_id))
     outcome: ToolOutcome | None = None
     if not is_external(desk, call.tool_name):
         request = tool_request(desk, work, batch.run_id, call, arguments)
@@ -175,7 +179,7 @@ async def collect_call(desk: Desk, work: TurnWork, batch: Batch, call: Call, arg
         unknown = ToolOutcome("error", EFFECT_UNKNOWN)
         await _finish(desk, work, batch, call, unknown, OutcomeStatus.UNKNOWN)
     else:
-        await _finish(desk, work, batch, call, outcome, OutcomeStatus(outcome.status))
+        await _finish(desk, work, batch, call, _with_comment(outcome, comment), OutcomeStatus(outcome.status))
     desk.feed(told.CallEnded(work.lease, call.tool_call_id))
 
 
@@ -259,6 +263,18 @@ def _check_again(desk: Desk, work: TurnWork, key: CallKey, action: do.RunCall) -
             return text, ""
         case other:
             raise AssertionError(other)
+
+
+def _comment(desk: Desk, key: CallKey) -> str:
+    """What the person said as they allowed this call."""
+    settlement = desk.services.questions.settlement(key)
+    return settlement.answer.message if settlement is not None and isinstance(settlement.answer, Allow) else ""
+
+
+def _with_comment(outcome: ToolOutcome, comment: str) -> ToolOutcome:
+    if not comment:
+        return outcome
+    return replace(outcome, text=PERSON_SAID.format(comment=comment, text=outcome.text))
 
 
 async def _finish(
@@ -349,4 +365,5 @@ def _preview(diff: JsonObject) -> FilePreview:
 def _executed_json(call: Call, arguments: JsonObject) -> str:
     if arguments == call.arguments:
         return call.arguments_json
-    return json.dumps(arguments, ensure_ascii=False)
+    # As models and the other clients of the wire write it.
+    return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))

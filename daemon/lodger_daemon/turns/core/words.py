@@ -3,6 +3,7 @@
 from typing import Final
 
 DENIED: Final = "The person denied this call."
+PERSON_SAID: Final = 'The person allowed this call and said: "{comment}"\n{text}'
 NOBODY_ANSWERED: Final = (
     "Nobody answered the question whether this call may run, so it was denied and nothing ran. Go on without it, or "
     "say what you would need it for."

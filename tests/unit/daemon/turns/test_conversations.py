@@ -239,6 +239,18 @@ async def test_changed_input_is_judged_and_runs_as_changed(house: House) -> None
     assert json.loads(started.arguments_json) == {"command": "ask b"}
 
 
+async def test_the_model_reads_what_the_person_said_as_they_allowed_a_call(house: House) -> None:
+    key = await house.start()
+    house.models.play(calls("ask a"), says("done"))
+    await house.say("go", "m1")
+    await house.until_seen(seen.QuestionAsked)
+    await house.conversations.answer(key, QuestionId("perm-c1"), Allow("but be quick"))
+    await house.settled()
+    [(_, text, is_error)] = results(house.models.requests[1])
+    assert text.startswith('The person allowed this call and said: "but be quick"\n')
+    assert not is_error
+
+
 async def test_changed_input_that_a_rule_denies_does_not_run(house: House) -> None:
     key = await house.start()
     house.models.play(calls("ask a"), says("done"))
