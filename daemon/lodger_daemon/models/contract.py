@@ -8,9 +8,12 @@ closes the request at the provider.
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from lodger_tools.json_value import JsonObject
+
+PRACTICE_HANDLE: Final = "practice/practice"
+"""The model that answers while no other can be had; nobody's choice, so an agent gives it up for any other default."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from lodger_daemon.identity import (
     TurnId,
 )
 from lodger_daemon.inbox.core.items import CancelCause, ItemKind, NewItem, Source, item_number
+from lodger_daemon.models.contract import PRACTICE_HANDLE
 from lodger_daemon.questions.core.rules import QuestionStatus
 from lodger_daemon.questions.questions import SettledQuestion
 from lodger_daemon.store import conversation_rows, inbox_rows, message_rows
@@ -248,7 +249,7 @@ class Conversations:
             agent = await self._agents.create(request.new_agent)
         else:
             assert request.agent_id is not None
-            agent = await self._agents.adopt(request.agent_id)
+            agent = await self.adopt_agent(request.agent_id)
         key, created = await self._find_or_name(agent.id, request.conversation_id)
         actor = await self._registry.actor(key)
         if created and request.conversation_tags:
@@ -307,8 +308,15 @@ class Conversations:
         return await self._agents.create(agent)
 
     async def adopt_agent(self, agent_id: AgentId) -> AgentRecord:
-        """An agent of this machine, or one whose memory the remote holds. Raises: ConversationError."""
-        return await self._agents.adopt(agent_id)
+        """An agent of this machine, or one whose memory the remote holds. Raises: ConversationError.
+
+        One that has had to do with the practice model gets the default model as soon as that is another.
+        """
+        agent = await self._agents.adopt(agent_id)
+        if agent.model != PRACTICE_HANDLE:
+            return agent
+        handle = await self._services.models.default_handle()
+        return agent if handle == PRACTICE_HANDLE else await self.update_agent(agent_id, {"model": handle})
 
     async def update_agent(self, agent_id: AgentId, changes: JsonObject) -> AgentRecord:
         async def change() -> AgentRecord:

@@ -54,7 +54,7 @@ def test_each_tool_on_request(request_text: str, name: str, arguments: dict[str,
 
 
 def test_it_says_what_it_is() -> None:
-    assert ask("who are you?") == ask("hello") == Say(HELP)
+    assert ask("who are you?") == ask("hello") == ask("What can you do?") == ask("help") == Say(HELP)
     unknown = ask("compose a sonnet")
     assert isinstance(unknown, Say) and "practice model" in unknown.text
     assert reply([{"role": "user", "content": "run `ls`"}], []) == Say(

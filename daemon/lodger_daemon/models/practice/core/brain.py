@@ -103,7 +103,7 @@ def _answer(request: str, memory: str, offered: set[str]) -> Reply:
                 return Say(f"I would call the tool {answer.name} for that, but it is not among my tools here.")
             return answer
     lowered = request.lower()
-    if not request or re.search(r"\b(who|what) are you\b|\bhelp\b|^(hi|hello|hey)\b", lowered):
+    if not request or _ABOUT_ITSELF.search(lowered):
         return Say(HELP)
     short = request if len(request) <= 200 else request[:200] + "…"
     return Say(f"I am the practice model and have no rule for “{short}”. Say “help” to see what I can do.")
@@ -189,6 +189,7 @@ _COMMON: Final = frozenset(
     {"a", "about", "an", "and", "are", "do", "for", "i", "in", "is", "it", "me", "my", "of", "on", "our", "that", "the"}
     | {"to", "we", "what", "you", "your"}
 )
+_ABOUT_ITSELF: Final = re.compile(r"\b(who|what) are you\b|\bwhat can (you|i) do\b|\bhelp\b|^(hi|hello|hey)\b")
 _FLAGS: Final = re.IGNORECASE | re.DOTALL
 _PLEASE: Final = r"\s*(?:please\s+)?"
 _REMEMBER: Final = re.compile(_PLEASE + r"remember(?:\s+that)?[\s:]+(?P<fact>.+)", _FLAGS)
