@@ -5,11 +5,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from lodger_cli.lines import Lines
 from lodger_cli.places import local_daemon
 from lodger_cli.processes import StartError
-from lodger_cli.questions import ask_person, nobody_here
+from lodger_cli.questions import ask_person
 from lodger_cli.runtime import RuntimeWish, open_runtime, wait_for_memory
-from lodger_cli.terminal import Exit, fail, note, say, say_json
+from lodger_cli.terminal import Exit, fail, failure_code, note, say, say_json
 from lodger_cli.turn import Decide, TurnDriver, TurnResult
 from lodger_cli.wire import Frame, WireClient, WireError
 
@@ -36,7 +37,7 @@ def ask(asking: Asking) -> None:
     try:
         result = asyncio.run(_ask(asking, text))
     except (WireError, StartError) as error:
-        fail(str(error), Exit.UNREACHABLE, as_json=asking.as_json)
+        fail(str(error), failure_code(error), as_json=asking.as_json)
     except KeyboardInterrupt:
         raise SystemExit(int(Exit.INTERRUPTED)) from None
     raise SystemExit(int(Exit.OK if result.ok else Exit.FAILED))
@@ -47,21 +48,18 @@ async def _ask(asking: Asking, text: str) -> TurnResult:
         cwd = str(Path(asking.cwd).absolute()) if asking.cwd else ""
         can_answer = sys.stdin.isatty() and not asking.as_json
         wish = RuntimeWish(asking.agent, asking.model, cwd, asking.conversation, asking.mode, can_answer)
-        runtime = await open_runtime(client, wish)
-        return await _one_turn(client, runtime, asking, text, ask_person if can_answer else nobody_here)
+        opened = await open_runtime(client, wish)
+        lines = Lines()
+        decide = (lambda question: ask_person(question, lines)) if can_answer else None
+        return await _one_turn(client, opened.runtime, asking, text, decide)
 
 
-async def _one_turn(client: WireClient, runtime: Frame, asking: Asking, text: str, decide: Decide) -> TurnResult:
+async def _one_turn(client: WireClient, runtime: Frame, asking: Asking, text: str, decide: Decide | None) -> TurnResult:
     def show(frame: Frame) -> None:
         if asking.as_json:
             say_json(frame)
 
-    driver = TurnDriver(client, runtime, decide, show)
-    try:
-        result = await driver.run(text)
-    except asyncio.CancelledError:
-        await client.request({"type": "abort_message", "runtime": runtime}, limit_s=2)
-        raise
+    result = await TurnDriver(client, runtime, decide, show).run(text)
     if asking.wait:
         await wait_for_memory(client, runtime["agent_id"])
     if asking.as_json:
@@ -81,6 +79,4 @@ async def _one_turn(client: WireClient, runtime: Frame, asking: Asking, text: st
         say(result.text)
     if not result.ok:
         note(f"lodger: the turn ended with {result.stop_reason}{': ' + result.error if result.error else ''}")
-    if result.denied:
-        note(f"lodger: {result.denied} call(s) needed an answer and were denied")
     return result

@@ -10,15 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lodger_cli.lines import Lines
 from lodger_cli.places import HubPlace, known_hub, local_daemon, paths
 from lodger_cli.processes import StartError
-from lodger_cli.questions import ask_person, nobody_here
+from lodger_cli.questions import ask_person
 from lodger_cli.runtime import RuntimeWish, open_runtime
-from lodger_cli.terminal import Exit, fail, note, say_json
+from lodger_cli.terminal import Exit, fail, failure_code, note, say_json
 from lodger_cli.turn import TurnDriver, text_of
 from lodger_cli.wire import Frame, WireClient, WireError
 
 HUB_ANSWER_LIMIT_BYTES = 4 * 1024 * 1024
+SHOWN_CALL_CHARS = 200
+_TELLING_ARGUMENTS = ("command", "file_path", "pattern", "url", "description")
+"""Of a call's arguments, the first of these is what a person wants to see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,7 @@ class Chatting:
     model: str
     cwd: str
     conversation: str
+    mode: str
     machine: str
     as_json: bool
 
@@ -36,24 +41,27 @@ def chat(chatting: Chatting) -> None:
     try:
         asyncio.run(_chat(chatting))
     except (WireError, StartError) as error:
-        fail(str(error), Exit.UNREACHABLE, as_json=chatting.as_json)
+        fail(str(error), failure_code(error), as_json=chatting.as_json)
     except KeyboardInterrupt:
+        note("")
         raise SystemExit(int(Exit.INTERRUPTED)) from None
 
 
 async def _chat(chatting: Chatting) -> None:
     async with _connection(chatting) as client:
         cwd = str(Path(chatting.cwd).absolute()) if chatting.cwd else ""
-        interactive = sys.stdin.isatty()
+        interactive = sys.stdin.isatty() and not chatting.as_json
         wish = RuntimeWish(
-            chatting.agent, chatting.model, cwd, chatting.conversation, can_answer=interactive or chatting.as_json
+            chatting.agent, chatting.model, cwd, chatting.conversation, chatting.mode, can_answer=interactive
         )
-        runtime = await open_runtime(client, wish)
-        decide = ask_person if interactive and not chatting.as_json else nobody_here
-        driver = TurnDriver(client, runtime, decide, say_json if chatting.as_json else _show)
+        opened = await open_runtime(client, wish)
+        lines = Lines()
+        decide = (lambda question: ask_person(question, lines)) if interactive else None
+        driver = TurnDriver(client, opened.runtime, decide, say_json if chatting.as_json else _show)
         if interactive:
+            note(f"Talking to {opened.agent_name}, with the model {opened.model}.")
             note("Write a message and press Enter. Ctrl-D ends the chat; the agent stays.")
-        while line := await _read_line(interactive):
+        while line := await _read_line(lines, interactive):
             if line.strip():
                 result = await driver.run(line.strip())
                 if not chatting.as_json:
@@ -65,11 +73,14 @@ async def _chat(chatting: Chatting) -> None:
                     )
 
 
-async def _read_line(interactive: bool) -> str:
+async def _read_line(lines: Lines, interactive: bool) -> str:
     if interactive:
         sys.stderr.write("> ")
         sys.stderr.flush()
-    return await asyncio.to_thread(sys.stdin.readline)
+    line = await lines.next()
+    if interactive and not line:
+        note("")
+    return line
 
 
 def _show(frame: Frame) -> None:
@@ -82,18 +93,32 @@ def _show(frame: Frame) -> None:
             sys.stdout.write(text_of(delta.get("content")))
             sys.stdout.flush()
         case "client_tool_start":
-            arguments = delta.get("tool_args") or ""
-            note(f"\n[{delta.get('tool_name', 'tool')}] {arguments[:200]}")
+            note(f"\n[{delta.get('tool_name', 'tool')}] {call_in_words(delta.get('tool_args') or '')}")
         case "retry":
             note(f"\n[waiting] {delta.get('message', '')}")
         case _:
             pass
 
 
+def call_in_words(arguments: str) -> str:
+    """What a call is about in one line; its arguments as they are when nothing in them tells."""
+    try:
+        fields = json.loads(arguments)
+    except ValueError:
+        fields = None
+    words = arguments
+    if isinstance(fields, dict):
+        words = next((str(fields[name]) for name in _TELLING_ARGUMENTS if fields.get(name)), arguments)
+        if fields.get("folder"):
+            words += f" (in {fields['folder']})"
+    words = " ".join(words.split())
+    return words if len(words) <= SHOWN_CALL_CHARS else words[:SHOWN_CALL_CHARS] + "…"
+
+
 @contextlib.asynccontextmanager
 async def _connection(chatting: Chatting) -> AsyncIterator[WireClient]:
     hub = known_hub(paths())
-    machine = await asyncio.to_thread(_find_machine, hub, chatting.machine) if hub else None
+    machine = await asyncio.to_thread(_find_machine, hub, chatting.machine, _own_id()) if hub else None
     if hub is None or machine is None:
         if chatting.machine:
             raise WireError("no hub runs here, so other machines cannot be reached. Start one with `lodger up`")
@@ -107,8 +132,16 @@ async def _connection(chatting: Chatting) -> AsyncIterator[WireClient]:
         await client.close()
 
 
-def _find_machine(hub: HubPlace, name: str) -> str | None:
-    """The connection id of the machine named, or of the one that is online; None when the hub does not answer.
+def _own_id() -> str:
+    try:
+        return (paths().state / "device-id").read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _find_machine(hub: HubPlace, name: str, own_id: str = "") -> str | None:
+    """The connection id of the machine named (by name or device id), without a name of the one with `own_id`, without
+    either of any; None when there is none or the hub does not answer.
 
     Raises: WireError naming the machines there are.
     """
@@ -122,8 +155,10 @@ def _find_machine(hub: HubPlace, name: str) -> str | None:
     except (OSError, ValueError):
         return None
     online = [found for found in listed["connections"] if found.get("connectionId")]
-    chosen = [found for found in online if not name or name in (found["connectionName"], found["deviceId"])]
-    if name and not chosen:
-        names = ", ".join(found["connectionName"] for found in online) or "none"
-        raise WireError(f"no machine called {name} is online; online: {names}")
+    wanted = name or own_id
+    chosen = [found for found in online if not wanted or wanted in (found["connectionName"], found["deviceId"])]
+    if name and len(chosen) != 1:
+        names = ", ".join(f"{found['connectionName']} ({found['deviceId']})" for found in online) or "none"
+        trouble = f"several machines are called {name}; say the id" if chosen else f"no machine called {name} is online"
+        raise WireError(f"{trouble}. Online: {names}")
     return str(chosen[0]["connectionId"]) if chosen else None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lodger_cli.places import local_daemon
 from lodger_cli.processes import StartError
-from lodger_cli.terminal import Exit, fail, say, say_json
+from lodger_cli.terminal import Exit, fail, note, say, say_json
 from lodger_cli.wire import Frame, WireError
 
 
@@ -24,15 +24,33 @@ def connect(provider: str, *, base_url: str, api_key_file: str, remove: bool, as
             "fields": {name: value for name, value in fields.items() if value},
         }
     try:
-        answer = asyncio.run(_request(frame))
+        answer, handles = asyncio.run(_change(frame))
     except (WireError, StartError) as error:
         fail(str(error), Exit.UNREACHABLE, as_json=as_json)
     if not answer.get("success"):
         fail(answer.get("error") or "it was not accepted", as_json=as_json)
+    own = [handle for handle in handles if handle.startswith(f"{provider}/")]
     if as_json:
-        say_json({"provider": provider, "connected": not remove})
+        say_json({"provider": provider, "connected": not remove, "models": own})
+    elif remove:
+        say(f"{provider} is forgotten.")
+    elif own:
+        say(f"{provider} is connected, with {len(own)} model(s), {own[0]} among them; `lodger models` lists all.")
     else:
-        say(f"{provider} is {'forgotten' if remove else 'connected'}.")
+        say(f"{provider} is connected.")
+        note(
+            f"lodger: no model of {provider} could be listed: check that it runs and that its address and key are right"
+        )
+
+
+async def _change(frame: Frame) -> tuple[Frame, list[str]]:
+    """The answer, and the handles that can be used after it."""
+    async with local_daemon(start=True) as client:
+        answer = await client.request(frame)
+        if not answer.get("success"):
+            return answer, []
+        listed = await client.request({"type": "list_models", "force": True})
+        return answer, list(listed.get("available_handles") or [])
 
 
 def _read_key(provider: str, api_key_file: str) -> str:

@@ -6,29 +6,61 @@ import typer
 
 app = typer.Typer(
     name="lodger",
-    help="A room for your AI agent on every computer you own.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
-memory = typer.Typer(no_args_is_help=True, help="An agent's memory on this machine.")
-sandbox = typer.Typer(no_args_is_help=True, help="The box that agents' commands run in.")
+memory = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="An agent's memory on this machine.")
+sandbox = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The box that agents' commands run in.")
 app.add_typer(memory, name="memory")
 app.add_typer(sandbox, name="sandbox")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Agent = Annotated[str, typer.Option("--agent", help="An agent's id; without it the first one.")]
-Model = Annotated[str, typer.Option("--model", help="A model handle such as openai/NAME.")]
-Folder = Annotated[str, typer.Option("--cwd", help="The folder the agent works in.")]
+Agent = Annotated[str, typer.Option("--agent", metavar="ID", help="An agent's id; without it the first one.")]
+Model = Annotated[
+    str, typer.Option("--model", metavar="HANDLE", help="The agent's model from now on; `lodger models` lists them.")
+]
+Folder = Annotated[
+    str, typer.Option("--cwd", metavar="FOLDER", help="Where this conversation works from now on; at first ~/lodger.")
+]
+Conversation = Annotated[
+    str, typer.Option("--conversation", metavar="ID", help="A conversation's id, `default` or `new`.")
+]
+PermissionMode = Annotated[
+    str,
+    typer.Option(
+        "--mode",
+        metavar="MODE",
+        help="How much this conversation asks from now on: strict, standard, acceptEdits or unrestricted.",
+    ),
+]
 WhileFd = Annotated[int, typer.Option("--while-fd", hidden=True)]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from lodger_daemon.service.machine import VERSION
+
+        typer.echo(f"lodger {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def lodger(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """A room for your AI agent on every computer you own."""
 
 
 @app.command()
 def up(
-    port: Annotated[int, typer.Option(help="The hub's port on loopback; 0 takes any free one.")] = 8377,
+    port: Annotated[int, typer.Option(metavar="PORT", help="The hub's port on loopback; 0 takes any free one.")] = 8377,
     as_json: Json = False,
 ) -> None:
-    """Start a hub and a daemon on this machine, and keep them running until Ctrl-C."""
+    """Run a hub and a daemon on this machine until Ctrl-C."""
     from lodger_cli.up import up as run
 
     run(port=port, as_json=as_json)
@@ -36,8 +68,10 @@ def up(
 
 @app.command()
 def daemon(
-    hub: Annotated[str, typer.Option(help="The control plane to dial, instead of the setting.")] = "",
-    hub_token_file: Annotated[str, typer.Option(help="The file that holds this machine's token for it.")] = "",
+    hub: Annotated[str, typer.Option(metavar="URL", help="The hub to dial, instead of the one in the settings.")] = "",
+    hub_token_file: Annotated[
+        str, typer.Option(metavar="FILE", help="The file that holds this machine's token for it.")
+    ] = "",
     while_fd: WhileFd = -1,
 ) -> None:
     """Run the daemon of this machine."""
@@ -48,13 +82,18 @@ def daemon(
 
 @app.command("app-server")
 def app_server(
-    listen: Annotated[str, typer.Option(help="Where to listen; port 0 takes any free one.")] = "ws://127.0.0.1:0",
-    ws_auth: Annotated[str, typer.Option(help="`capability-token` asks every client for a token.")] = "",
-    ws_token_file: Annotated[str, typer.Option(help="The absolute path of the token's file.")] = "",
-    ws_token_sha256: Annotated[str, typer.Option(help="Or the token's SHA-256 in hex.")] = "",
+    listen: Annotated[
+        str, typer.Option(metavar="URL", help="Where to listen; port 0 takes any free one.")
+    ] = "ws://127.0.0.1:0",
+    ws_auth: Annotated[str, typer.Option(metavar="HOW", help="`capability-token` asks every client for a token.")] = "",
+    ws_token_file: Annotated[str, typer.Option(metavar="FILE", help="The absolute path of the token's file.")] = "",
+    ws_token_sha256: Annotated[str, typer.Option(metavar="HEX", help="Or the token's SHA-256 in hex.")] = "",
     while_fd: WhileFd = -1,
 ) -> None:
-    """Serve protocol v2 to a desktop app on this machine; the first line on standard output is JSON."""
+    """Run the daemon for a desktop app on this machine.
+
+    It speaks protocol v2; the first line on standard output is JSON and says where.
+    """
     from lodger_cli.serve import AppServerFlags, run_daemon
 
     flags = AppServerFlags(listen, ws_auth, ws_token_file, ws_token_sha256)
@@ -63,13 +102,18 @@ def app_server(
 
 @app.command()
 def hub(
-    host: Annotated[str, typer.Option(help="Where to listen; beyond loopback only with a certificate.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes any free port.")] = 8377,
-    tls_cert: Annotated[str, typer.Option(help="A certificate chain in PEM.")] = "",
-    tls_key: Annotated[str, typer.Option(help="Its key.")] = "",
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to listen; beyond loopback only with a certificate.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="PORT", help="0 takes any free port.")] = 8377,
+    tls_cert: Annotated[str, typer.Option(metavar="FILE", help="A certificate chain in PEM.")] = "",
+    tls_key: Annotated[str, typer.Option(metavar="FILE", help="Its key in PEM.")] = "",
     while_fd: WhileFd = -1,
 ) -> None:
-    """Run the control plane alone; the first line on standard output is JSON."""
+    """Run the hub that connects your machines.
+
+    The first line on standard output is JSON and says where it listens.
+    """
     from lodger_cli.serve import run_hub
 
     run_hub(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, while_fd=while_fd)
@@ -77,18 +121,21 @@ def hub(
 
 @app.command()
 def ask(
-    text: Annotated[str, typer.Argument(help="The message; `-` reads it from standard input.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The message; `-` reads it from standard input.")],
     agent: Agent = "",
     model: Model = "",
     cwd: Folder = "",
-    conversation: Annotated[str, typer.Option(help="A conversation's id, `default` or `new`.")] = "default",
-    mode: Annotated[str, typer.Option(help="strict, standard, acceptEdits or unrestricted.")] = "",
+    conversation: Conversation = "default",
+    mode: PermissionMode = "",
     no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Do not wait for background work and memory sync.")
+        bool, typer.Option("--no-wait", help="Do not wait until what was remembered has been synced.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Ask once and print the answer. Starts a daemon for the call when none runs."""
+    """Ask once and print the answer.
+
+    Starts a daemon for the call when none runs. Without a terminal, calls that need your answer are denied.
+    """
     from lodger_cli.ask import Asking
     from lodger_cli.ask import ask as run
 
@@ -100,20 +147,23 @@ def chat(
     agent: Agent = "",
     model: Model = "",
     cwd: Folder = "",
-    conversation: Annotated[str, typer.Option(help="A conversation's id, `default` or `new`.")] = "default",
-    machine: Annotated[str, typer.Option(help="The name of a machine behind the hub; without it this one.")] = "",
+    conversation: Conversation = "default",
+    mode: PermissionMode = "",
+    machine: Annotated[
+        str, typer.Option(metavar="NAME", help="Another of your machines, by name or id; without it this one.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print every frame as a line of JSON.")] = False,
 ) -> None:
-    """Talk to the agent in the terminal, through the hub when one runs."""
+    """Talk to the agent in the terminal."""
     from lodger_cli.chat import Chatting
     from lodger_cli.chat import chat as run
 
-    run(Chatting(agent, model, cwd, conversation, machine, as_json))
+    run(Chatting(agent, model, cwd, conversation, mode, machine, as_json))
 
 
 @app.command()
 def status(as_json: Json = False) -> None:
-    """What is true now, each fact with its age."""
+    """Show what is true now, each fact with its age."""
     from lodger_cli.status import status as run
 
     run(as_json=as_json)
@@ -121,7 +171,10 @@ def status(as_json: Json = False) -> None:
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
-    """What is wrong on this machine, and how to mend it. Exits 1 when something is."""
+    """Look for what is wrong here, and say how to mend it.
+
+    Exits with 1 when something is wrong; a warning is not.
+    """
     from lodger_cli.doctor import doctor as run
 
     run(as_json=as_json)
@@ -129,15 +182,20 @@ def doctor(as_json: Json = False) -> None:
 
 @app.command()
 def connect(
-    provider: Annotated[str, typer.Argument(help="openai, anthropic, openai-compatible, or a name of your own.")],
-    base_url: Annotated[str, typer.Option(help="The endpoint's address, up to and with /v1.")] = "",
+    provider: Annotated[
+        str, typer.Argument(metavar="PROVIDER", help="openai, anthropic, openai-compatible, or a name of your own.")
+    ],
+    base_url: Annotated[str, typer.Option(metavar="URL", help="The endpoint's address, up to and with /v1.")] = "",
     api_key_file: Annotated[
-        str, typer.Option(help="A file that holds the key; `-` reads it from standard input.")
+        str, typer.Option(metavar="FILE", help="A file that holds the key; `-` reads it from standard input.")
     ] = "",
     remove: Annotated[bool, typer.Option("--remove", help="Forget the provider and its key.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Connect a model provider; its key stays on this machine and is never given on the command line."""
+    """Connect a model provider.
+
+    Its key stays on this machine. It is asked for or read from a file, never given on the command line.
+    """
     from lodger_cli.connect import connect as run
 
     run(provider, base_url=base_url, api_key_file=api_key_file, remove=remove, as_json=as_json)
@@ -145,7 +203,7 @@ def connect(
 
 @app.command()
 def models(as_json: Json = False) -> None:
-    """The models that can be used here, and where each comes from."""
+    """List the models that can be used here."""
     from lodger_cli.connect import models as run
 
     run(as_json=as_json)
@@ -153,7 +211,7 @@ def models(as_json: Json = False) -> None:
 
 @memory.command("status")
 def memory_status(agent: Agent = "", as_json: Json = False) -> None:
-    """The state of an agent's memory and of its last sync."""
+    """Show the state of an agent's memory and of its last sync."""
     from lodger_cli.memory import status as run
 
     run(agent, as_json=as_json)
@@ -162,21 +220,28 @@ def memory_status(agent: Agent = "", as_json: Json = False) -> None:
 @memory.command("log")
 def memory_log(
     agent: Agent = "",
-    limit: Annotated[int, typer.Option(help="How many commits at the most.")] = 20,
+    limit: Annotated[int, typer.Option(metavar="N", help="How many commits at the most.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """What the agent has remembered, newest first."""
+    """List what the agent has remembered, newest first."""
     from lodger_cli.memory import log as run
 
     run(agent, limit=limit, as_json=as_json)
 
 
-@sandbox.command("run", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@sandbox.command(
+    "run",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    options_metavar="[OPTIONS] -- CMD…",
+)
 def sandbox_run(
     context: typer.Context,
     explain: Annotated[bool, typer.Option("--explain", help="Print the policy in words, and run nothing.")] = False,
 ) -> None:
-    """Run `-- CMD` in a box on the current folder, as an agent's command would; its exit code is ours."""
+    """Run CMD as an agent's command would run here.
+
+    It gets a box on the current folder. The exit code is that of CMD; 126 when no box can be had.
+    """
     from lodger_cli.sandbox import run
 
     run(context.args, explain=explain)

@@ -8,8 +8,8 @@ from typing import Any
 from lodger_cli.places import local_daemon
 from lodger_cli.processes import StartError
 from lodger_cli.runtime import first_agent
-from lodger_cli.terminal import Exit, age, fail, say, say_json
-from lodger_cli.wire import Frame, WireError
+from lodger_cli.terminal import age, fail, failure_code, say, say_json
+from lodger_cli.wire import Frame, Refused, WireError
 
 
 def status(agent: str, *, as_json: bool) -> None:
@@ -44,7 +44,7 @@ def _run(frame: Frame, agent: str, *, as_json: bool) -> Frame:
     try:
         answer = asyncio.run(_request(frame, agent))
     except (WireError, StartError) as error:
-        fail(str(error), Exit.UNREACHABLE, as_json=as_json)
+        fail(str(error), failure_code(error), as_json=as_json)
     if not answer.get("success"):
         fail(answer.get("error") or "the memory could not be read", as_json=as_json)
     return answer
@@ -54,5 +54,5 @@ async def _request(frame: Frame, agent: str) -> Frame:
     async with local_daemon(start=True) as client:
         agent_id = agent or await first_agent(client)
         if not agent_id:
-            raise WireError('there is no agent on this machine yet: `lodger ask "hello"` makes one')
+            raise Refused('there is no agent on this machine yet: `lodger ask "hello"` makes one')
         return {"agent_id": agent_id, **await client.request({**frame, "agent_id": agent_id})}

@@ -15,6 +15,8 @@ from lodger_cli.terminal import note
 READY_LIMIT_S: Final = 60.0
 """A first start makes a database, a repository and a box; on a slow disk that takes seconds, never a minute."""
 STOP_LIMIT_S: Final = 20.0
+END_LIMIT_S: Final = 2.0
+"""For a process that did not come up."""
 
 
 class StartError(Exception):
@@ -61,23 +63,36 @@ class Child:
             return cls(process, line, write_end)
         except (TimeoutError, ValueError) as error:
             os.close(write_end)
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            await _end(process)
             raise StartError(f"`lodger {arguments[0]}` did not come up: {_last_words(log_path)}") from error
 
     async def stop(self) -> None:
         """End it in good order; kill it when it does not end within the limit."""
         with contextlib.suppress(OSError):
             os.close(self.alive_fd)
-        with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGTERM)
+        _signal(self.process, signal.SIGTERM)
         try:
             await asyncio.wait_for(self.process.wait(), STOP_LIMIT_S)
         except TimeoutError:
             note(f"process {self.process.pid} did not stop within {STOP_LIMIT_S:.0f} s; killing it")
-            self.process.kill()
+            _signal(self.process, signal.SIGKILL)
             await self.process.wait()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Most have ended by themselves, or are about to: the pipe they watch is closed."""
+    try:
+        await asyncio.wait_for(process.wait(), END_LIMIT_S)
+    except TimeoutError:
+        _signal(process, signal.SIGKILL)
+        await process.wait()
+
+
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    # Not `process.send_signal`: it may collect the exit status before asyncio does, which then warns about a stranger.
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
 
 
 async def _first_line(process: asyncio.subprocess.Process) -> dict[str, Any]:

@@ -1,19 +1,14 @@
 """Answering the daemon's questions in the terminal."""
 
-import asyncio
 import json
 import sys
 
+from lodger_cli.lines import Lines
 from lodger_cli.terminal import note
 from lodger_cli.wire import Frame
 
 
-async def nobody_here(question: Frame) -> Frame:
-    """A call from a program cannot answer: deny at once, in words the model can use."""
-    return {"decision": {"behavior": "deny", "message": "nobody is here to answer: lodger ask runs without a terminal"}}
-
-
-async def ask_person(question: Frame) -> Frame:
+async def ask_person(question: Frame, lines: Lines) -> Frame:
     """Show what is asked exactly as it will run, and read y, n or a."""
     request = question["request"]
     note("")
@@ -23,7 +18,7 @@ async def ask_person(question: Frame) -> Frame:
     suggestions = request.get("permission_suggestions") or []
     for suggestion in suggestions:
         note(f"    [a] {suggestion['text']}")
-    answer = await _read_key("Allow it? [y]es, [n]o" + (", [a]lways: " if suggestions else ": "))
+    answer = await _read_key(lines, "Allow it? [y]es, [n]o" + (", [a]lways: " if suggestions else ": "))
     if answer == "a" and suggestions:
         chosen = [suggestion["id"] for suggestion in suggestions]
         return {"decision": {"behavior": "allow", "selected_permission_suggestion_ids": chosen}}
@@ -47,8 +42,7 @@ def describe(request: Frame) -> str:
     return "\n".join(lines)
 
 
-async def _read_key(prompt: str) -> str:
+async def _read_key(lines: Lines, prompt: str) -> str:
     sys.stderr.write(prompt)
     sys.stderr.flush()
-    line: str = await asyncio.to_thread(sys.stdin.readline)
-    return line.strip().lower()[:1]
+    return (await lines.next()).strip().lower()[:1]

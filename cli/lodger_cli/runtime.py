@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lodger_cli.terminal import note
-from lodger_cli.wire import Frame, WireClient, WireError
+from lodger_cli.wire import Frame, Refused, WireClient
 
 OPEN_LIMIT_S: Final = 120.0
 """An agent's first clone on a machine may take a while; the daemon limits it itself."""
@@ -24,8 +24,17 @@ class RuntimeWish:
     """Whether a person is here to answer questions; without one they are denied at once."""
 
 
-async def open_runtime(client: WireClient, wish: RuntimeWish) -> Frame:
-    """Open or create what was wished for; returns the runtime pair. Raises: WireError."""
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The conversation a command talks to."""
+
+    runtime: Frame
+    agent_name: str
+    model: str
+
+
+async def open_runtime(client: WireClient, wish: RuntimeWish) -> Opened:
+    """Open or create what was wished for. Raises: WireError."""
     frame: Frame = {
         "type": "runtime_start",
         "client_info": {
@@ -50,11 +59,13 @@ async def open_runtime(client: WireClient, wish: RuntimeWish) -> Frame:
         frame["mode"] = wish.mode
     started = await client.request(frame, limit_s=OPEN_LIMIT_S)
     if not started.get("success"):
-        raise WireError(started.get("error") or "the conversation could not be opened")
+        raise Refused(started.get("error") or "the conversation could not be opened")
     runtime: Frame = started["runtime"]
     if agent and wish.model:
         await _use_model(client, runtime, wish.model)
-    return runtime
+    shown = started.get("agent") or {}
+    model = wish.model or (started.get("conversation") or {}).get("model") or shown.get("model") or "no model"
+    return Opened(runtime, str(shown.get("name") or "the agent"), str(model))
 
 
 async def first_agent(client: WireClient) -> str:
@@ -69,7 +80,7 @@ async def _use_model(client: WireClient, runtime: Frame, handle: str) -> None:
         {"type": "update_model", "runtime": runtime, "payload": {"model_id": handle, "model_handle": handle}}
     )
     if not changed.get("success"):
-        raise WireError(changed.get("error") or f"the model {handle} cannot be used")
+        raise Refused(f"the model {handle} cannot be used here; `lodger models` lists those that can")
 
 
 async def wait_for_memory(client: WireClient, agent_id: str) -> None:

@@ -13,7 +13,7 @@ from lodger_sandbox.foreground import policy_for_command, run_in_box
 
 
 def run(argv: list[str], *, explain: bool) -> None:
-    """Ends the process with the command's exit code; 126 when no box can be had."""
+    """Ends the process with the command's exit code; `Exit.NO_BOX` when no box can be had."""
     command = argv[1:] if argv[:1] == ["--"] else argv
     if not command and not explain:
         fail("name the command: lodger sandbox run -- CMD", Exit.USAGE)
@@ -26,5 +26,5 @@ def run(argv: list[str], *, explain: bool) -> None:
             return
         code = run_in_box(request, command)
     except (SandboxUnavailable, SettingsError) as error:
-        fail(str(error), Exit.FAILED)
+        fail(str(error), Exit.NO_BOX)
     raise SystemExit(code)

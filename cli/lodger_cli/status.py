@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from lodger_cli.places import local_daemon
-from lodger_cli.terminal import Exit, age, fail, say, say_json
+from lodger_cli.terminal import Exit, age, fail, say, say_json, span
 from lodger_cli.wire import WireError
 
 Facts = dict[str, Any]
@@ -35,7 +35,7 @@ def status_lines(facts: Facts, now: float) -> list[str]:
     """The same facts for a person."""
     machine, uplink, model = facts["machine"], facts["uplink"], facts["model"]
     lines = [
-        f"Machine    {machine['name']}, daemon {machine['version']}, up since {age(now - machine['started_at'])}",
+        f"Machine    {machine['name']}, daemon {machine['version']}, up for {span(now - machine['started_at'])}",
         f"Hub        {_uplink(uplink, now)}",
         f"Model      {model['default']}{' (practice model: offline, rule-based)' if model['practice'] else ''}",
         f"Sandbox    {facts['sandbox']['summary']} (checked {age(_since(facts['sandbox'].get('at'), now))})",
@@ -56,7 +56,9 @@ def status_lines(facts: Facts, now: float) -> list[str]:
 def _uplink(uplink: Facts, now: float) -> str:
     if uplink["state"] == "off":
         return "none configured"
-    text = f"{uplink['url']}: {uplink['state']} since {age(_since(uplink.get('since'), now))}"
+    text = f"{uplink['url']}: {uplink['state']}"
+    if uplink.get("since") is not None:
+        text += f" for {span(now - uplink['since'])}"
     if uplink.get("last_contact") is not None:
         text += f", last heard {age(_since(uplink['last_contact'], now))}"
     if uplink.get("reason"):

@@ -15,6 +15,8 @@ class Exit(IntEnum):
     USAGE = 2
     UNREACHABLE = 3
     """No daemon or hub could be reached or started."""
+    NO_BOX = 126
+    """`sandbox run`: the command was not started. As shells say it, so that it is not taken for the command's own."""
     INTERRUPTED = 130
 
 
@@ -39,11 +41,21 @@ def fail(text: str, code: Exit = Exit.FAILED, *, as_json: bool = False) -> NoRet
     raise SystemExit(int(code))
 
 
+def failure_code(error: Exception) -> Exit:
+    """Reached and refused is another thing than not reached."""
+    from lodger_cli.wire import Refused
+
+    return Exit.FAILED if isinstance(error, Refused) else Exit.UNREACHABLE
+
+
 def age(seconds: float | None) -> str:
     """How long ago, in words."""
-    if seconds is None:
-        return "never"
+    return "never" if seconds is None else f"{span(seconds)} ago"
+
+
+def span(seconds: float) -> str:
+    """A length of time, in words."""
     for size, name in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
-            return f"{seconds / size:.0f} {name} ago"
-    return f"{max(seconds, 0):.0f} s ago"
+            return f"{seconds / size:.0f} {name}"
+    return f"{max(seconds, 0):.0f} s"

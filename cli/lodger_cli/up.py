@@ -19,6 +19,8 @@ from lodger_cli.wire import WireClient, WireError
 from lodger_daemon.paths import Paths
 
 LINK_LIMIT_S: Final = 30.0
+SANDBOX_LIMIT_S: Final = 3.0
+"""How long the first probe is waited for: it takes about a second."""
 RESTART_AFTER_S: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 """Waits before a process that ended by itself is started again; the last one repeats."""
 STEADY_AFTER_S: Final = 60.0
@@ -59,6 +61,8 @@ async def _show_running(where: Paths, *, as_json: bool) -> None:
     if not as_json:
         note("Lodger is running already.")
     _announce(ready, as_json=as_json)
+    if not as_json:
+        say("  Ctrl-C where it was started stops both.")
 
 
 class _Keeper:
@@ -90,6 +94,7 @@ class _Keeper:
             await hub.stop()
             raise
         _announce(ready, as_json=self._as_json)
+        self._progress("  Ctrl-C here stops both.")
         await self._keep(hub, daemon)
 
     async def _keep(self, hub: Child, daemon: Child) -> None:
@@ -175,15 +180,17 @@ def _record(path: Path, value: dict[str, Any]) -> None:
 
 async def _wait_ready(where: Paths) -> Ready:
     """Wait until the daemon answers, its link to the hub is up and there is an agent. Raises: WireError."""
-    deadline = time.monotonic() + LINK_LIMIT_S
+    started = time.monotonic()
     client = await WireClient.over_socket(where.socket)
     try:
         while True:
             facts = (await client.request({"type": "lodger_status"}))["status"]
             hub = known_hub(where)
-            if hub is not None and facts["uplink"]["state"] == "connected":
+            waited_s = time.monotonic() - started
+            is_checked = facts["sandbox"]["holds"] is not None or waited_s > SANDBOX_LIMIT_S
+            if hub is not None and facts["uplink"]["state"] == "connected" and is_checked:
                 return Ready(hub, facts, await first_agent(client))
-            if time.monotonic() > deadline:
+            if waited_s > LINK_LIMIT_S:
                 raise WireError(f"the daemon did not reach the hub: {facts['uplink']}")
             await asyncio.sleep(0.05)
     finally:
@@ -215,4 +222,3 @@ def _announce(ready: Ready, *, as_json: bool) -> None:
     say(f"  Sandbox  {ready.facts['sandbox']['summary']}")
     say("")
     say('  Try, in another terminal:  .venv/bin/lodger chat   or   .venv/bin/lodger ask "What can you do?"')
-    say("  Ctrl-C here stops both.")

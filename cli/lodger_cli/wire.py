@@ -23,6 +23,10 @@ class WireError(Exception):
     """The daemon or the hub cannot be reached, or hung up. The text says which and what to do."""
 
 
+class Refused(WireError):
+    """The daemon was reached and said no. The text is its reason."""
+
+
 class WireClient:
     """One connection. Requests are awaited; every other frame is read with `events`."""
 
