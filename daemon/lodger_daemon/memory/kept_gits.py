@@ -3,7 +3,6 @@
 import os
 import select
 import subprocess
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -20,9 +19,10 @@ NOTHING: Final = "0" * 40
 class _Pipes:
     """Asking a kept git and reading its answer, with a limit."""
 
-    def __init__(self, git: Git, argv: Sequence[str]) -> None:
+    def __init__(self, git: Git, argv: Sequence[str], limit_s: float) -> None:
         self._git = git
         self._argv = argv
+        self._limit_s = limit_s
         self._process: subprocess.Popen[bytes] | None = None
         self._left = b""
 
@@ -58,10 +58,9 @@ class _Pipes:
         assert self._process is not None
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
-        deadline = time.monotonic() + _ANSWER_LIMIT_S
         poll = select.poll()
         poll.register(fd, select.POLLIN | select.POLLHUP)
-        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        if not poll.poll(self._limit_s * 1000):
             raise GitFailed(self._argv[0], None, "no answer")
         piece = os.read(fd, 1 << 16)
         if not piece:
@@ -72,8 +71,8 @@ class _Pipes:
 class ObjectReader:
     """Objects of one repository, by id."""
 
-    def __init__(self, git: Git) -> None:
-        self._pipes = _Pipes(git, ("cat-file", "--batch-command"))
+    def __init__(self, git: Git, limit_s: float = _ANSWER_LIMIT_S) -> None:
+        self._pipes = _Pipes(git, ("cat-file", "--batch-command"), limit_s)
 
     def read(self, oid: str) -> tuple[str, bytes]:
         """Kind and content. Raises: KeyError when there is none; GitFailed."""
@@ -81,7 +80,11 @@ class ObjectReader:
         if size > _OBJECT_LIMIT_BYTES:
             self.close()
             raise KeyError(oid)
-        return kind, self._pipes.exactly(size + 1)[:-1]
+        try:
+            return kind, self._pipes.exactly(size + 1)[:-1]
+        except (GitFailed, OSError):
+            self._pipes.close()
+            raise
 
     def size(self, oid: str) -> int:
         """Raises: KeyError when there is no such object; GitFailed."""
@@ -94,20 +97,22 @@ class ObjectReader:
         if len(oid) != 40 or not oid.isalnum():
             raise KeyError(oid)
         try:
-            self._pipes.say(f"{question} {oid}\n".encode())
-            words = self._pipes.line().split()
-        except (GitFailed, OSError):
+            words = self._answer(question, oid)
+        except GitFailed:
             # A kept git may have died since; one fresh start decides whether something is really wrong.
-            self._pipes.close()
-            try:
-                self._pipes.say(f"{question} {oid}\n".encode())
-                words = self._pipes.line().split()
-            except OSError as error:
-                self._pipes.close()
-                raise GitFailed("cat-file", None, str(error)) from error
+            words = self._answer(question, oid)
         if len(words) != 3:
             raise KeyError(oid)
         return words[1].decode(), int(words[2])
+
+    def _answer(self, question: str, oid: str) -> list[bytes]:
+        try:
+            self._pipes.say(f"{question} {oid}\n".encode())
+            return self._pipes.line().split()
+        except (GitFailed, OSError) as error:
+            # An answer that comes after all would be taken for that to the next question.
+            self._pipes.close()
+            raise error if isinstance(error, GitFailed) else GitFailed("cat-file", None, str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,7 @@ class RefWriter:
     """Moves refs of one repository, all or none, comparing the old values."""
 
     def __init__(self, git: Git) -> None:
-        self._pipes = _Pipes(git, ("update-ref", "--stdin", "-z"))
+        self._pipes = _Pipes(git, ("update-ref", "--stdin", "-z"), _ANSWER_LIMIT_S)
 
     def change(self, changes: Sequence[RefChange]) -> None:
         """Raises: RefMoved when a ref was not at its old value: then none has changed. GitFailed."""
@@ -154,7 +159,11 @@ class RefWriter:
             self._pipes.close()
             names = ", ".join(change.ref for change in changes)
             raise RefMoved(f"{names} moved meanwhile") from error
-        self._pipes.say(b"commit\0")
-        if self._pipes.line() != b"commit: ok":
+        try:
+            self._pipes.say(b"commit\0")
+            confirmed = self._pipes.line() == b"commit: ok"
+        except (GitFailed, OSError):
+            confirmed = False
+        if not confirmed:
             self._pipes.close()
             raise GitFailed("update-ref", None, "the commit of refs was not confirmed")
