@@ -15,7 +15,7 @@ _TOKEN_LIMIT_BYTES: Final = 4096
 
 
 class OwnSecrets:
-    """Read once at start, and again when a token's file is named anew."""
+    """As they were at the start."""
 
     def __init__(self, paths: Paths, environment: Mapping[str, str], hub_token_file: Path | None) -> None:
         """Blocking."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from lodger_daemon.clock import Clock
 from lodger_daemon.store.database import Database
-from lodger_daemon.store.errors import OwnershipLost
+from lodger_daemon.store.errors import OwnershipLost, StoreError
 from lodger_daemon.store.ownership import check_epoch
 
 LOOK_EVERY_S: Final = 5.0
@@ -25,3 +25,6 @@ async def watch_ownership(database: Database, clock: Clock, stopping: asyncio.Ev
             _LOG.warning("another daemon has taken over this state folder; stopping")
             stopping.set()
             return
+        except StoreError as error:
+            # A full or busy disk says nothing of the owner, and every write asks again.
+            _LOG.debug("the owner of this state folder could not be read: %s", error)
