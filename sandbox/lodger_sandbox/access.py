@@ -51,6 +51,11 @@ def _launcher_allows(user: BoxUser, descriptor: int, mode: int) -> bool:
             check=False,
             timeout=_ASK_LIMIT_S,
         )
+    except subprocess.TimeoutExpired as error:
+        raise SandboxUnavailable(
+            f"Whether {user.name} can use the folder was not answered within {_ASK_LIMIT_S:.0f} s; "
+            "try again when the machine is less busy."
+        ) from error
     finally:
         os.close(plan_fd)
     if asked.returncode not in (0, NO_ACCESS):

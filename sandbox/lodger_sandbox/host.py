@@ -48,14 +48,21 @@ def find_bwrap(candidates: Sequence[str] = BWRAP_PATHS) -> str:
 @cache
 def binds_descriptors(bwrap: str) -> bool:
     """Whether this bwrap has --bind-fd, which also checks that the mount is what was opened."""
-    shown = subprocess.run([bwrap, "--help"], capture_output=True, check=False, timeout=_HELP_LIMIT_S, env={})
-    return b"--bind-fd" in shown.stdout
+    return b"--bind-fd" in _ask(bwrap, "--help")
 
 
 @cache
 def bwrap_version(bwrap: str) -> str:
-    shown = subprocess.run([bwrap, "--version"], capture_output=True, check=False, timeout=_HELP_LIMIT_S, env={})
-    return shown.stdout.decode("ascii", "replace").strip().removeprefix("bubblewrap ")
+    return _ask(bwrap, "--version").decode("ascii", "replace").strip().removeprefix("bubblewrap ")
+
+
+def _ask(bwrap: str, option: str) -> bytes:
+    try:
+        return subprocess.run([bwrap, option], capture_output=True, check=False, timeout=_HELP_LIMIT_S, env={}).stdout
+    except subprocess.TimeoutExpired as error:
+        raise SandboxUnavailable(
+            f"{bwrap} {option} did not answer within {_HELP_LIMIT_S:.0f} s; try again when the machine is less busy."
+        ) from error
 
 
 def this_architecture() -> Architecture:

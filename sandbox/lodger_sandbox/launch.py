@@ -100,17 +100,20 @@ def _killed_unless_kept(pid: int) -> Iterator[_Outer]:
 def _start_launcher(prepared: Prepared, request: BoxRequest, runner: RunnerStart, gate_fd: int, errors_fd: int) -> int:
     """The pid that bwrap will have. The launcher has ended when this returns."""
     inherited = (*prepared.inherited, gate_fd, runner.listener_fd, runner.token_fd, runner.lock_fd)
-    started = subprocess.run(
-        prepared.launcher,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=errors_fd,
-        pass_fds=inherited,
-        env={},
-        cwd="/",
-        check=False,
-        timeout=START_LIMIT_S,
-    )
+    try:
+        started = subprocess.run(
+            prepared.launcher,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors_fd,
+            pass_fds=inherited,
+            env={},
+            cwd="/",
+            check=False,
+            timeout=START_LIMIT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise _too_slow() from error
     if started.returncode == NO_ACCESS:
         raise refuse_workspace(request.user, prepared.policy.workspace)
     if started.returncode != 0 or not started.stdout:
@@ -137,11 +140,17 @@ def first_process(prepared: Prepared, deadline_mono: float) -> int | None:
     return None
 
 
+def _too_slow() -> SandboxUnavailable:
+    return SandboxUnavailable(
+        f"The box did not start within {START_LIMIT_S:.0f} s; try again when the machine is less busy."
+    )
+
+
 def _read_soon(descriptor: int, deadline_mono: float) -> bytes:
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     if not poller.poll(max(0.0, deadline_mono - time.monotonic()) * 1000):
-        raise SandboxUnavailable(f"The box did not start within {START_LIMIT_S:.0f} s.")
+        raise _too_slow()
     return os.read(descriptor, _INFO_LIMIT_BYTES)
 
 
@@ -159,7 +168,7 @@ def _see_it_run(pid: int, deadline_mono: float) -> int | None:
             if name != "bwrap":
                 return start_ticks
             if time.monotonic() > deadline_mono:
-                raise SandboxUnavailable(f"The box did not start within {START_LIMIT_S:.0f} s.")
+                raise _too_slow()
     except (ProcessLookupError, FileNotFoundError):
         return None
     finally:

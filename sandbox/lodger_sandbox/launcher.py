@@ -4,7 +4,7 @@
 
 Forking a large, threaded daemon is slow and unsafe, so the daemon starts this file instead, which imports next to
 nothing. It opens no path by name but /run: every source comes as an open descriptor. The plan is a list of NUL-ended
-words `name=value` (see `launch_plan.py`). Errors go to standard error; the exit code says whether it worked.
+words `name=value` (made in `prepare.py`). Errors go to standard error; the exit code says whether it worked.
 
 Started as root, it mounts the sources below a private /run, which only it and bwrap see, so that the box's user can
 bind a folder that stands below a home it may not enter; then it becomes that user for good.

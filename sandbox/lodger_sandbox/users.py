@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import shlex
 from typing import Final
 
 from lodger_sandbox.contract import BoxUser, SandboxUnavailable
@@ -39,7 +40,8 @@ def _by_uid(uid: int) -> BoxUser:
 
 def grant_command(user: BoxUser, path: str) -> str:
     """What the person types to let this user work in `path`; keeps the owner."""
-    return f"setfacl -R -m u:{user.name}:rwX -m d:u:{user.name}:rwX '{path}'"
+    # A folder's name may come from an agent, and the person runs this line as they read it.
+    return f"setfacl -R -m u:{user.name}:rwX -m d:u:{user.name}:rwX {shlex.quote(path)}"
 
 
 class WorkspaceRefused(SandboxUnavailable):

@@ -166,7 +166,7 @@ def test_a_workspace_the_user_cannot_use_is_refused_with_the_command(request_her
     with pytest.raises(WorkspaceRefused) as refused, running_box(request_here, base / "state"):
         pass
     name = request_here.user.name
-    assert refused.value.command == (f"setfacl -R -m u:{name}:rwX -m d:u:{name}:rwX '{request_here.workspace}'")
+    assert refused.value.command == f"setfacl -R -m u:{name}:rwX -m d:u:{name}:rwX {request_here.workspace}"
     with pytest.raises(WorkspaceRefused):
         workspace_access(request_here.user, request_here.workspace)
     workspace_access(request_here.user, request_here.workspace, writable=False)
