@@ -110,9 +110,11 @@ class Session:
 
     async def send(self, message: bytes) -> None:
         """One message to the hub, within the limit. Raises: LinkLost."""
+        await self._send_on(self._socket_for(message), message)
+
+    async def _send_on(self, socket: "ClientConnection", message: bytes) -> None:
         from websockets.exceptions import ConnectionClosed
 
-        socket = self._socket_for(message)
         try:
             async with asyncio.timeout(self._timing.send_limit_s):
                 await socket.send(message, text=True)
@@ -253,14 +255,8 @@ class Session:
 
     async def _probe(self) -> None:
         await self.send(PING)
-        stream = self._sockets.stream
-        if stream is not None:
-            from websockets.exceptions import ConnectionClosed
-
-            try:
-                await stream.send(PING, text=True)
-            except ConnectionClosed as error:
-                raise LinkLost from error
+        if self._sockets.stream is not None:
+            await self._send_on(self._sockets.stream, PING)
 
     async def _watch_stream(self, stream: "ClientConnection") -> LinkEnd:
         """A pair is whole or nothing. What comes on this socket is not for us."""
