@@ -1,11 +1,13 @@
 """Reading agents, conversations and transcripts, and the little that is written of them."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from lodger_daemon.clients.connection import ClientConnection
 from lodger_daemon.clients.core.records import agent_object, conversation_object, new_agent
 from lodger_daemon.identity import DEFAULT_CONVERSATION, AgentId, ConversationId, ConversationKey
 from lodger_daemon.turns.contract import AgentRecord, ConversationError
+from lodger_daemon.turns.stored_messages import whole_id
 from lodger_protocol.commands import (
     AgentCreate,
     AgentList,
@@ -20,7 +22,8 @@ from lodger_tools.json_value import Json, JsonObject
 
 DEFAULT_PAGE: Final = 50
 """The protocol's (PROTOCOL.md 4.8)."""
-PAGE_LIMIT: Final = 1000
+PAGE_LIMIT: Final = 999
+"""One less than the turn machine gives at once: the one more says whether there are more."""
 
 Listing = (
     AgentCreate
@@ -86,10 +89,23 @@ async def _messages(connection: ClientConnection, conversation_id: str, query: J
         before=_text(query.get("before")),
         after=_text(query.get("after")),
     )
-    shown: list[Json] = [_stored(key, message) for message in messages[:limit]]
-    ids = [message["id"] for message in messages[:limit]]
+    page = messages[: _cut(messages, limit)]
+    shown: list[Json] = [_stored(key, message) for message in page]
+    ids = [message["id"] for message in page]
     oldest = None if not ids else ids[0] if query.get("order") == "asc" else ids[-1]
-    return {"messages": shown, "next_before": oldest, "has_more": len(messages) > limit}
+    return {"messages": shown, "next_before": oldest, "has_more": len(messages) > len(page)}
+
+
+def _cut(messages: Sequence[JsonObject], limit: int) -> int:
+    """Where a page of about `limit` ends: never inside an answer, for the next page starts at the next whole one."""
+    end = min(limit, len(messages))
+    while 0 < end < len(messages) and _whole(messages[end]) == _whole(messages[end - 1]):
+        end += 1
+    return end
+
+
+def _whole(message: JsonObject) -> str:
+    return whole_id(str(message["id"]))
 
 
 ROLES: Final = {"user_message": "user", "assistant_message": "assistant"}

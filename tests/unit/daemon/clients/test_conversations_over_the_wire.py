@@ -8,6 +8,7 @@ import pytest
 
 from lodger_daemon.clients.connection import STALL_S
 from lodger_daemon.clients.errors import ClientCut
+from lodger_daemon.models.contract import TextChunk
 from lodger_protocol.envelope import WireModel
 from lodger_protocol.frames import parse_frame
 from lodger_protocol.limits import BUFFERED_BYTES_LIMIT, QUEUED_FRAMES_LIMIT
@@ -135,6 +136,33 @@ async def test_messages_are_listed_with_their_conversation(wire: WireHouse) -> N
         ("assistant", [{"type": "text", "text": "Hello"}], "default", "Z"),
         ("user", [{"type": "text", "text": "Hi"}], "default", "Z"),
     ]
+
+
+async def test_pages_of_one_message_lose_no_part_of_an_answer(wire: WireHouse) -> None:
+    """An answer is shown as several messages; the next page starts at the next whole answer."""
+    client = wire.client()
+    await client.ask(start(wire))
+    wire.house.models.play([TextChunk("I look."), *calls("ls")], says("done"))
+    await client.say(message(wire, "Look", "cm-1"))
+    await finished(client)
+    page = {"type": "conversation_messages_list", "request_id": "all", "conversation_id": "default"}
+    query = {"agent_id": str(wire.house.key.agent_id)}
+    everything = (await client.ask({**page, "query": query}))["messages"]
+    paged, before = [], {}
+    for number in range(len(everything)):
+        answer = await client.ask({**page, "request_id": f"p{number}", "query": {**query, "limit": 1, **before}})
+        paged += answer["messages"]
+        if not answer["has_more"]:
+            break
+        before = {"before": answer["next_before"]}
+    assert [one["message_type"] for one in everything] == [
+        "assistant_message",
+        "tool_return_message",
+        "approval_request_message",
+        "assistant_message",
+        "user_message",
+    ]
+    assert paged == everything
 
 
 async def test_every_frame_of_a_turn_is_a_known_frame(wire: WireHouse) -> None:
