@@ -1,9 +1,10 @@
 """The model behind the recordings: an OpenAI chat endpoint in a process of its own that acts on words in a message.
 
-    python tests/support/replay_model.py        prints one line: {"url": "http://127.0.0.1:PORT", "port": PORT}
+    python tests/support/replay_model.py WORKSPACE   prints one line: {"url": "http://127.0.0.1:PORT", "port": PORT}
 
-The newest user message decides: RUN_TOUCH and RUN_SLEEP call the shell, SLOW_TEXT answers a piece at a time, REASON
-thinks first, FAIL_ME is refused with status 400, anything else is greeted. After a tool result it repeats that result.
+The newest user message decides: RUN_ECHO, RUN_TOUCH and RUN_SLEEP call the shell, RUN_WRITE writes a file in the
+workspace, SLOW_TEXT answers a piece at a time, REASON thinks first, FAIL_ME is refused with status 400, anything else
+is greeted. After a tool result it repeats that result.
 
 SLOW_TEXT waits for leave: POST /leave {"pieces": N} lets the first N of its pieces out, so that a replay and not a
 clock decides how much was said before the next thing happens. It ends when its standard input is closed.
@@ -21,11 +22,16 @@ Json = dict[str, Any]
 
 SLOW_PIECES = ("This ", "is ", "a ", "slow ", "reply. ") * 12
 CALLS = {
-    "RUN_TOUCH": {"command": "touch made-by-tool.txt && echo touched", "description": "Create a file"},
-    "RUN_SLEEP": {
-        "command": 'python3 -c "import time; time.sleep(25)"; touch done.txt',
-        "description": "Sleep for a while",
-    },
+    "RUN_ECHO": ("Bash", {"command": "echo hello-from-tool", "description": "Print a greeting"}),
+    "RUN_TOUCH": ("Bash", {"command": "touch made-by-tool.txt && echo touched", "description": "Create a file"}),
+    "RUN_SLEEP": (
+        "Bash",
+        {
+            "command": 'python3 -c "import time; time.sleep(25)"; touch done.txt',
+            "description": "Sleep for a while",
+        },
+    ),
+    "RUN_WRITE": ("Write", {"file_path": "WORKSPACE/notes/made-by-agent.txt", "content": "line one\nline two\n"}),
 }
 USAGE = {"prompt_tokens": 1200, "completion_tokens": 25, "total_tokens": 1225}
 REFUSAL = {"error": {"message": "stub refused", "type": "invalid_request_error"}}
@@ -36,7 +42,8 @@ REQUEST_LIMIT_BYTES = 16 * 1024 * 1024
 class Reply:
     pieces: tuple[str, ...] = ()
     thoughts: tuple[str, ...] = ()
-    call: Json | None = None
+    tool: str = ""
+    arguments: Json | None = None
     slow: bool = False
     refused: bool = False
 
@@ -52,9 +59,9 @@ def reply_to(messages: list[Json]) -> Reply:
         return Reply(SLOW_PIECES, slow=True)
     if "REASON" in said:
         return Reply(words("The answer is 42."), words("Thinking about the question. "))
-    for word, arguments in CALLS.items():
+    for word, (tool, arguments) in CALLS.items():
         if word in said:
-            return Reply(call=arguments)
+            return Reply(tool=tool, arguments=arguments)
     return Reply(words("Hello from the stub model."))
 
 
@@ -142,11 +149,14 @@ def events_of(reply: Reply, number: int) -> Iterator[tuple[int, str]]:
     for index, piece in enumerate(reply.pieces):
         yield index, event({"content": piece})
     last = max(0, len(reply.pieces) - 1)
-    if reply.call is not None:
-        function = {"name": "Bash", "arguments": json.dumps(reply.call, separators=(",", ":"))}
+    if reply.arguments is not None:
+        function = {
+            "name": reply.tool,
+            "arguments": json.dumps(reply.arguments, separators=(",", ":")).replace("WORKSPACE", sys.argv[1]),
+        }
         call = {"index": 0, "id": f"call_stub_{number}_0", "type": "function", "function": function}
         yield last, event({"tool_calls": [call]})
-    yield last, event({}, "tool_calls" if reply.call is not None else "stop")
+    yield last, event({}, "tool_calls" if reply.tool else "stop")
     yield last, event({}, usage=USAGE)
     yield last, "[DONE]"
 

@@ -21,6 +21,7 @@ KINDS = {
     "echo": rf"user-msg-{UUID}",
     "error": rf"message-error-run-{UUID}-\d+",
     "agent": rf"agent-(?:local-)?{UUID}",
+    "client": rf"cm-{UUID}",
     "conversation": rf"local-conv-\d+|conv-{UUID}",
     "run": rf"local-run-\d+|run-{UUID}",
     "call": r"call_stub_\d+_\d+",
@@ -65,9 +66,11 @@ FIGURES = frozenset(
         "max_tokens",
         "model_endpoint",
         "seq_id",
+        "reason",
     }
 )
-"""What names the program, the machine, a place or the model's size, unless it is null. `seq_id` is checked before."""
+"""What names the program, the machine, a place or the model's size, and why a question is asked, unless it is null.
+`seq_id` is checked before."""
 
 
 class BadEnvelope(AssertionError):

@@ -14,8 +14,9 @@ from typing import Any
 from websockets.asyncio.client import connect
 
 from support.programs import LODGER, Home, World, new_world
+from support.replay_cleaned import RECORDED_WORKSPACE
 from support.replay_compare import differences
-from support.replay_expected import FLOATING, PRELUDES, RECORDED_WORKSPACE, expected
+from support.replay_expected import FLOATING, PRELUDES, expected
 from support.replay_normal import named
 from support.replay_player import NotSeen, Player
 from support.replay_recording import Frame, Kind, Line
@@ -33,7 +34,7 @@ SETTINGS = """
 workspace = "{workspace}"
 
 [permissions]
-ask_every_command = true
+ask_every_command = {ask}
 
 [providers.openai-compatible]
 base_url = "{model}/v1"
@@ -108,12 +109,14 @@ def _settled(frames: list[Frame]) -> list[Frame]:
 
 
 @contextlib.asynccontextmanager
-async def replay_place() -> AsyncIterator[Place]:
+async def replay_place(*, ask_every_command: bool) -> AsyncIterator[Place]:
+    """A server of its own, with that setting of the person's."""
     user_of_boxes()
     async with new_world("replay") as world:
-        model = await world.start("model", [sys.executable, str(MODEL)], {"LANG": "C.UTF-8"}, stdin=subprocess.PIPE)
         home = world.home("machine")
-        _write_settings(home, str(model.first["url"]))
+        argv = [sys.executable, str(MODEL), str(home.workspace)]
+        model = await world.start("model", argv, {"LANG": "C.UTF-8"}, stdin=subprocess.PIPE)
+        _write_settings(home, str(model.first["url"]), ask_every_command)
         server = await _start_server(world, home)
         yield Place(home, str(model.first["url"]), server)
 
@@ -123,7 +126,7 @@ async def _start_server(world: World, home: Home) -> dict[str, Any]:
     return (await world.start("app-server", argv, world.environment(home))).first
 
 
-def _write_settings(home: Home, model: str) -> None:
+def _write_settings(home: Home, model: str, ask: bool) -> None:
     folder = home.lodger / "config"
     folder.mkdir()
-    (folder / "settings.toml").write_text(SETTINGS.format(workspace=home.workspace, model=model))
+    (folder / "settings.toml").write_text(SETTINGS.format(workspace=home.workspace, model=model, ask=str(ask).lower()))

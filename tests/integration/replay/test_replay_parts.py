@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from support.replay_expected import DIFFERENCES, RECORDINGS, Difference, OutOfDate, clean, each, expected
+from support.replay_changes import each
+from support.replay_cleaned import clean
+from support.replay_expected import DIFFERENCES, RECORDINGS, Difference, OutOfDate, expected
 from support.replay_normal import BadEnvelope, Cleaner, condense, named
 from support.replay_place import compare
 from support.replay_recording import Frame, Kind, Line, load
