@@ -45,9 +45,9 @@ class PracticeProcess:
             self._process = await starting
             raise
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(token.encode() + b"\n")
-        process.stdin.flush()
         try:
+            process.stdin.write(token.encode() + b"\n")
+            process.stdin.flush()
             async with asyncio.timeout(_START_LIMIT_S):
                 line = await asyncio.to_thread(process.stdout.readline, _LINE_LIMIT_BYTES)
             return str(json.loads(line)["url"]), token

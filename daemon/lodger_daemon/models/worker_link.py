@@ -5,13 +5,20 @@ import json
 import socket
 import subprocess
 import sys
-from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Final
 
 from lodger_daemon.clock import Clock, MonoTime
-from lodger_daemon.models.contract import FailureKind, ModelChunk, ModelFailure, StepEnded
+from lodger_daemon.models.contract import (
+    FailureKind,
+    ModelChunk,
+    ModelFailure,
+    ReasoningChunk,
+    StepEnded,
+    TextChunk,
+    ToolCallChunk,
+)
 from lodger_daemon.models.core.frames import (
     LINE_LIMIT_BYTES,
     CancelOrder,
@@ -20,41 +27,25 @@ from lodger_daemon.models.core.frames import (
     ListOrder,
     ModelsListed,
     Order,
-    Report,
     StepOrder,
     order_line,
     read_report,
 )
 from lodger_daemon.models.core.providers import Provider
+from lodger_daemon.models.reports import Reports
 
 _FIRST_PAUSE_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 15.0
 _STEADY_AFTER_S: Final = 60.0
+ANSWER_LIMIT: Final = 16 * 1024 * 1024
+"""Characters of one answer, its calls and thoughts included. The longest that models give today, 128,000 tokens, has
+half a million."""
+CHUNK_WEIGHT: Final = 64
+"""What a chunk counts beside its text, so that many small ones find an end too."""
 _END_LIMIT_S: Final = 2.0
 _LIST_LIMIT_S: Final = 10.0
 """Somewhat longer than the worker's own limit, so that its words win."""
 _BUFFER_BYTES: Final = 256 * 1024
-
-
-class _Request:
-    """Reports of one request, in order, until its end."""
-
-    __slots__ = ("reports", "waiter")
-
-    def __init__(self) -> None:
-        self.reports: deque[Report] = deque()
-        self.waiter: asyncio.Future[None] | None = None
-
-    def put(self, report: Report) -> None:
-        self.reports.append(report)
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(None)
-
-    async def next(self) -> Report:
-        while not self.reports:
-            self.waiter = asyncio.get_running_loop().create_future()
-            await self.waiter
-        return self.reports.popleft()
 
 
 class _Pipe(asyncio.Protocol):
@@ -62,7 +53,7 @@ class _Pipe(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.transport: asyncio.WriteTransport | None = None
-        self.requests: dict[int, _Request] = {}
+        self.requests: dict[int, Reports] = {}
         self.ready = asyncio.get_running_loop().create_future()
         self.lost = asyncio.Event()
         self._rest = bytearray()
@@ -157,7 +148,7 @@ class WorkerLink:
             raise ModelFailure(FailureKind.CONTEXT_OVERFLOW, "The request is larger than 64 MiB.")
         pipe = await self._living()
         number = self._next_number()
-        request = pipe.requests[number] = _Request()
+        request = pipe.requests[number] = Reports()
         ended = output_seen = False
         try:
             pipe.send(order_line(StepOrder(number, provider, model)) + body + b"\n")
@@ -180,7 +171,7 @@ class WorkerLink:
         """Raises: ModelFailure."""
         pipe = await self._living()
         number = self._next_number()
-        request = pipe.requests[number] = _Request()
+        request = pipe.requests[number] = Reports()
         try:
             pipe.send(order_line(ListOrder(number, provider)))
             async with asyncio.timeout(_LIST_LIMIT_S):

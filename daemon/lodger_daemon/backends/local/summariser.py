@@ -1,5 +1,6 @@
 """The one model call of a compaction."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -19,6 +20,9 @@ SUMMARISER: Final = "You summarise conversations between a person and an agent, 
 INPUT_LIMITS_CHARACTERS: Final = (120_000, 40_000, 10_000)
 """Each used when the model found the one before too long."""
 SUMMARY_OUTPUT_TOKENS: Final = 2_000
+SUMMARY_LIMIT_S: Final = 600.0
+"""For the whole answer; what stands between two pieces of it is the model worker's to limit. A slow model on this
+machine's own processor needs minutes for 2,000 tokens."""
 
 
 async def summarise(models: ModelGateway, handle: str, hidden: Sequence[TranscriptMessage], cache_key: str) -> str:
@@ -43,4 +47,8 @@ async def summarise(models: ModelGateway, handle: str, hidden: Sequence[Transcri
 
 
 async def _collect(models: ModelGateway, request: ModelRequest) -> str:
-    return "".join([chunk.text async for chunk in models.stream(request) if isinstance(chunk, TextChunk)])
+    try:
+        async with asyncio.timeout(SUMMARY_LIMIT_S):
+            return "".join([chunk.text async for chunk in models.stream(request) if isinstance(chunk, TextChunk)])
+    except TimeoutError:
+        raise ModelFailure(FailureKind.TIMEOUT, f"no summary within {SUMMARY_LIMIT_S:.0f} s") from None

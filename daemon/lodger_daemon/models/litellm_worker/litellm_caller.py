@@ -1,5 +1,6 @@
 """Requests to every other provider, through litellm. Imported by its own worker only: it takes seconds and 190 MB."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -44,7 +45,7 @@ class LitellmCaller:
         provider = order.provider
         arguments: dict[str, Any] = json.loads(body)
         plain_name = provider.name.removeprefix(LITELLM_PREFIX)
-        key = self._key(provider, plain_name)
+        key = await asyncio.to_thread(self._key, provider, plain_name)
         arguments |= {"model": f"{plain_name}/{order.model}", "max_retries": 0, "num_retries": 0}
         arguments |= {"timeout": provider.read_timeout_s, "stream_timeout": provider.read_timeout_s}
         if provider.base_url:
@@ -76,6 +77,7 @@ class LitellmCaller:
         """Connections end with the process."""
 
     def _key(self, provider: Provider, name: str) -> Key | None:
+        """Blocking: a keyring may take seconds."""
         try:
             key = self._keys.read(name, provider.key_variables)
         except (KeyRefused, OSError) as refused:

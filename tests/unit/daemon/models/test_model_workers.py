@@ -114,6 +114,16 @@ async def test_an_unread_stream_does_not_hold_up_others(models: Models) -> None:
     await slow.aclose()
 
 
+async def test_an_answer_without_end_is_cut_off(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lodger_daemon.models.reports.ANSWER_LIMIT_CHARACTERS", 10_000)
+    endless = await failure(models, scripted("openai/scripted", {"text": "x" * 20_000}))
+    assert (endless.kind, endless.message) == (
+        FailureKind.BAD_REQUEST,
+        "The provider's answer is longer than 10000 characters and was cut off.",
+    )
+    assert texts(await collect(models, scripted("openai/scripted", {"text": "short"}))) == "short"
+
+
 async def test_the_catalogue_and_the_default(models: Models) -> None:
     listed = await models.list_models()
     assert [(m.handle, m.context_window, m.is_default) for m in listed] == [
