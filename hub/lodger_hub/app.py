@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -14,9 +14,12 @@ from starlette.websockets import WebSocket
 from lodger_hub.access.core.credentials import AuthClass
 from lodger_hub.access.gate import Gate, refuse
 from lodger_hub.api.bodies import answer
+from lodger_hub.api.devices import DeviceRoutes
 from lodger_hub.api.environments import Environments
+from lodger_hub.api.mailbox import MailboxRoutes
 from lodger_hub.errors import RequestRefused, StoreFailed
 from lodger_hub.git_host.app import GitHost
+from lodger_hub.pages.site import Site
 
 logger = logging.getLogger(__name__)
 
@@ -35,45 +38,85 @@ class GuardedRoute:
     route: BaseRoute
 
 
-def routes(environments: Environments, memory: GitHost, gate: Gate) -> tuple[GuardedRoute, ...]:
-    """Every route of the hub. Environment routes go without a final slash, agent routes with one; both are taken
-    (CONTROL-PLANE-REST.md section 1)."""
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """What the routes lead to."""
+
+    environments: Environments
+    devices: DeviceRoutes
+    mailbox: MailboxRoutes
+    site: Site
+    memory: GitHost
+
+
+def routes(handlers: Handlers, gate: Gate) -> tuple[GuardedRoute, ...]:
+    """Every route of the hub, in the order they are looked at. Environment routes go without a final slash, agent
+    routes with one; both are taken (CONTROL-PLANE-REST.md section 1)."""
 
     async def health(_: Request) -> Response:
         return answer({"ok": True})
 
     async def list_agents(_: Request) -> Response:
-        agents = await asyncio.to_thread(memory.list_agents)
+        agents = await asyncio.to_thread(handlers.memory.list_agents)
         return answer([{"id": agent_id, "name": agent_id} for agent_id in agents])
 
+    environments, devices, mailbox = handlers.environments, handlers.devices, handlers.mailbox
     http: tuple[tuple[str, str, AuthClass, Handler], ...] = (
         ("GET", "/healthz", AuthClass.PUBLIC, health),
         ("POST", "/v1/environments/register", AuthClass.MACHINE, environments.register),
         ("GET", "/v1/environments", AuthClass.EITHER, environments.list),
         ("GET", "/v1/environments/{device_id}", AuthClass.EITHER, environments.one),
         ("GET", "/v1/agents", AuthClass.EITHER, list_agents),
+        ("POST", "/v1/pairings", AuthClass.OWNER, devices.make_code),
+        ("POST", "/v1/pair", AuthClass.PUBLIC, devices.pair),
+        ("GET", "/v1/devices", AuthClass.CLIENT, devices.list),
+        ("DELETE", "/v1/devices/{device_id}", AuthClass.CLIENT, devices.revoke),
+        ("POST", "/v1/devices/{device_id}/rotate", AuthClass.CLIENT, devices.rotate),
+        ("POST", "/v1/machines/{device_id}/mailbox", AuthClass.CLIENT, mailbox.post),
+        ("GET", "/v1/machines/{device_id}/mailbox", AuthClass.CLIENT, mailbox.sent),
+        ("DELETE", "/v1/machines/{device_id}/mailbox/{client_message_id}", AuthClass.CLIENT, mailbox.take_back),
     )
     sockets: tuple[tuple[str, AuthClass, SocketHandler], ...] = (
         ("/v1/environments/ws", AuthClass.MACHINE, environments.machine_socket),
         ("/v1/environments/{connection_id}/status/ws", AuthClass.CLIENT, environments.client_socket),
     )
-    table = [
-        GuardedRoute(path, needed, frozenset({method}), _http_route(path, gate.guard(_http(method, handler), needed)))
-        for method, bare, needed, handler in http
-        for path in (bare, f"{bare}/")
-    ]
+    table: list[GuardedRoute] = []
+    for bare in dict.fromkeys(line[1] for line in http):
+        lines = [(method, needed, handler) for method, path, needed, handler in http if path == bare]
+        apps = {method: gate.guard(_http(method, handler), needed) for method, needed, handler in lines}
+        for path in (bare, f"{bare}/"):
+            route = _http_route(path, _by_method(apps))
+            table += [GuardedRoute(path, needed, frozenset({method}), route) for method, needed, _ in lines]
     table += [
         GuardedRoute(path, needed, frozenset(), _socket_route(path, gate.guard(_socket(handler), needed)))
         for path, needed, handler in sockets
     ]
-    guarded = gate.guard(memory, AuthClass.GIT)
+    guarded = gate.guard(handlers.memory, AuthClass.GIT)
     table.append(GuardedRoute("/v1/git", AuthClass.GIT, frozenset(), Mount("/v1/git", guarded)))
-    return tuple(table)
+    return (*table, *_page_routes(handlers.site, gate))
+
+
+def _page_routes(site: Site, gate: Gate) -> list[GuardedRoute]:
+    """Last, so that nothing of the API can be hidden by a file; what is unknown below /v1 stays unknown."""
+    app = gate.guard(_http("GET", site.page), AuthClass.PUBLIC)
+
+    async def page(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/v1" or scope["path"].startswith("/v1/"):
+            await _not_found(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return [
+        GuardedRoute(path, AuthClass.PUBLIC, frozenset({"GET"}), _http_route(path, page))
+        for path in ("/", "/{path:path}")
+    ]
 
 
 def hub_app(table: Sequence[GuardedRoute], gate: Gate) -> ASGIApp:
     """The whole application."""
-    router = Router([line.route for line in table], redirect_slashes=False, default=_not_found)
+    # Lines of one path share their route.
+    distinct = list({id(line.route): line.route for line in table}.values())
+    router = Router(distinct, redirect_slashes=False, default=_not_found)
     return gate.front(router)
 
 
@@ -94,6 +137,16 @@ class _AsgiEndpoint:
 def _http_route(path: str, app: ASGIApp) -> Route:
     # The method is checked behind the gate, so that a stranger learns nothing from the difference.
     return Route(path, _AsgiEndpoint(app), methods=None)
+
+
+def _by_method(apps: Mapping[str, ASGIApp]) -> ASGIApp:
+    """The app of the method asked for; for any other the first, which refuses it behind its gate."""
+    first = next(iter(apps.values()))
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await apps.get(scope["method"], first)(scope, receive, send)
+
+    return app
 
 
 def _socket_route(path: str, app: ASGIApp) -> WebSocketRoute:

@@ -2,6 +2,8 @@
 
 HubError
 ├── UnsafeListener      the address asked for would send tokens in the clear
+├── BadAddress          an address or a name the hub was started with cannot be used
+├── CertificateFailed   the hub's own certificate cannot be made or read
 ├── StoreFailed         the hub's own file cannot be read or written
 └── RequestRefused      answered to the caller as JSON `{message, errorCode}`
 """
@@ -21,8 +23,22 @@ class UnsafeListener(HubError):
     def __str__(self) -> str:
         return (
             f"plain HTTP on {self.host} would send tokens in the clear: give a certificate and its key, "
-            "or listen on 127.0.0.1"
+            "listen on 127.0.0.1, or use --lan"
         )
+
+
+class BadAddress(HubError):
+    """The text says which and why."""
+
+
+class CertificateFailed(HubError):
+    def __init__(self, folder: Path, reason: str) -> None:
+        super().__init__(folder, reason)
+        self.folder = folder
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the hub's own certificate in {self.folder} cannot be used: {self.reason}"
 
 
 class StoreFailed(HubError):

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from lodger_hub.errors import UnsafeListener
+from lodger_hub.errors import BadAddress, UnsafeListener
+from lodger_hub.store.contract import MailLimits
 
 DEFAULT_PORT: Final = 7433
 
@@ -30,6 +31,18 @@ class RelayLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class LanListener:
+    """A second listener, with TLS, for phones and other machines; the first then serves this machine on loopback."""
+
+    host: str = "0.0.0.0"  # noqa: S104 - that is what it is for, and it speaks TLS only
+    port: int | None = None
+    """None takes the one behind the first listener's; 0 a free one."""
+    certificate: Path | None = None
+    """None makes one, kept in the state folder; its fingerprint is shown."""
+    key: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HubOptions:
     state: Path
     """Private folder of the hub: store, tokens, repositories."""
@@ -40,14 +53,22 @@ class HubOptions:
     tls_key: Path | None = None
     public_names: frozenset[str] = frozenset()
     """Host names, beside this machine's addresses, under which the hub is reached."""
+    public_url: str | None = None
+    """Where a proxy with a certificate (Caddy, Tailscale) shows this hub, such as https://hub.example."""
+    lan: LanListener | None = None
     limits: RelayLimits = field(default_factory=RelayLimits)
+    mail: MailLimits = field(default_factory=MailLimits)
 
     @property
     def secure(self) -> bool:
         return self.tls_certificate is not None
 
     def check(self) -> None:
-        """Raises: UnsafeListener."""
+        """Raises: UnsafeListener, BadAddress."""
+        if (self.tls_certificate is None) is not (self.tls_key is None):
+            raise BadAddress("a certificate needs its key, and a key its certificate: --tls-cert and --tls-key")
+        if self.lan is not None and (self.lan.certificate is None) is not (self.lan.key is None):
+            raise BadAddress("a certificate needs its key, and a key its certificate: --tls-cert and --tls-key")
         if not self.secure and not is_loopback(self.host):
             raise UnsafeListener(self.host)
 

@@ -1,11 +1,13 @@
 """The hub as a process: `python -m lodger_hub.server --state FOLDER`.
 
-The first line on standard output is JSON, `{"type": "hub_listening", "url": …}`; the tokens are only in their files.
+The first line on standard output is JSON, `{"type": "hub_listening", "url": …, "pages": […], "fingerprint": …}`; the
+tokens are only in their files.
 """
 
 import argparse
 import asyncio
 import contextlib
+import datetime
 import json
 import logging
 import signal
@@ -18,16 +20,27 @@ from pathlib import Path
 from typing import Final
 
 import uvicorn
+from starlette.types import ASGIApp
 
+from lodger_hub.access.core.hosts import PublicUrl, public_url
 from lodger_hub.access.core.lockout import Lockout
+from lodger_hub.access.devices import Devices
 from lodger_hub.access.gate import Gate
 from lodger_hub.access.tokens import prepare_tokens
+from lodger_hub.api.devices import DeviceRoutes
 from lodger_hub.api.environments import Environments
-from lodger_hub.app import hub_app, routes
-from lodger_hub.errors import HubError
+from lodger_hub.api.mailbox import MailboxRoutes
+from lodger_hub.app import Handlers, hub_app, routes
+from lodger_hub.errors import BadAddress, HubError
 from lodger_hub.git_host.app import Allowed, Denied, GitHost
-from lodger_hub.options import DEFAULT_PORT, HubOptions
+from lodger_hub.lan.certificate import LanCertificate, lan_addresses, prepare_certificate
+from lodger_hub.mailbox.courier import Courier
+from lodger_hub.options import DEFAULT_PORT, HubOptions, LanListener, is_loopback
+from lodger_hub.pages.site import Site
+from lodger_hub.reach import Place, Reach, ReachKind
 from lodger_hub.relay.switchboard import Switchboard
+from lodger_hub.sockets import EndingSocket
+from lodger_hub.store.contract import HubStore
 from lodger_hub.store.sqlite import SqliteHubStore
 
 STOP_LIMIT_S: Final = 5
@@ -37,43 +50,68 @@ KEEPALIVE_PROBES: Final = 3
 """With the two above a dead path is noticed after a minute, however busy either program is."""
 
 
-async def serve(options: HubOptions, ready: Callable[[str], None] | None = None) -> None:
-    """Serve until SIGTERM or SIGINT, or until cancelled. `ready` gets the base URL once connections are accepted.
+async def serve(options: HubOptions, ready: Callable[[Reach], None] | None = None) -> None:
+    """Serve until SIGTERM or SIGINT, or until cancelled. `ready` gets the addresses once connections are accepted.
 
-    Raises: UnsafeListener, StoreFailed, OSError when the address cannot be taken.
+    Raises: UnsafeListener, BadAddress, CertificateFailed, StoreFailed, OSError when an address cannot be taken.
     """
     options.check()
-    listener = await asyncio.to_thread(_bind, options)
-    try:
+    public = _public(options)
+    certificate = await asyncio.to_thread(_lan_certificate, options)
+    async with contextlib.AsyncExitStack() as stack:
+        listener = await asyncio.to_thread(_bind, options.host, options.port)
+        stack.callback(listener.close)
+        lan = None if options.lan is None else await asyncio.to_thread(_bind_lan, options.lan, listener)
+        if lan is not None:
+            stack.callback(lan.close)
         store = await SqliteHubStore.open(options.state / "hub.db")
-        try:
-            await _serve_on(listener, options, store, ready or print_ready)
-        finally:
-            await store.aclose()
-    finally:
-        listener.close()
+        stack.push_async_callback(store.aclose)
+        reach = _reach(options, public, listener, lan, certificate)
+        app = await _application(options, store, public, reach)
+        configs = [(listener, _config(app, options, options.tls_certificate, options.tls_key))]
+        if lan is not None and certificate is not None:
+            configs.append((lan, _config(app, options, certificate.certificate, certificate.key)))
+        await _serve_on(configs, lambda: (ready or print_ready)(reach))
 
 
-def print_ready(url: str) -> None:
+def print_ready(reach: Reach) -> None:
     """The line a program that starts a hub waits for."""
-    sys.stdout.write(json.dumps({"type": "hub_listening", "url": url}) + "\n")
+    sys.stdout.write(json.dumps(ready_line(reach)) + "\n")
     sys.stdout.flush()
 
 
-async def _serve_on(
-    listener: socket.socket,
-    options: HubOptions,
-    store: SqliteHubStore,
-    ready: Callable[[str], None],
-) -> None:
-    tokens = await prepare_tokens(store, options.state, int(time.time() * 1000))
-    gate = Gate(tokens, Lockout(), store, options.public_names | {options.host.lower()}, options.secure)
-    switchboard = Switchboard(options.limits, store)
-    memory = _memory_host(options.state / "git", switchboard)
-    table = routes(Environments(store, switchboard, options.secure), memory, gate)
-    config = uvicorn.Config(
-        hub_app(table, gate),
-        ws="websockets-sansio",
+def ready_line(reach: Reach) -> dict[str, object]:
+    return {
+        "type": "hub_listening",
+        "url": reach.url,
+        "pages": [{"reach": place.kind.value, "url": place.url} for place in reach.places],
+        "fingerprint": reach.fingerprint,
+    }
+
+
+async def _application(options: HubOptions, store: HubStore, public: PublicUrl | None, reach: Reach) -> ASGIApp:
+    """Every room of the hub, put together."""
+    book = await prepare_tokens(store, options.state, int(time.time() * 1000))
+    lockout = Lockout()
+    names = options.public_names | {options.host.lower(), *_lan_names(options)}
+    gate = Gate(book, lockout, store, names, public)
+    switchboard = Switchboard(options.limits, store, book.is_live)
+    devices = Devices(store, book, lockout, switchboard, options.state)
+    courier = Courier(store, book.has_device, options.mail)
+    handlers = Handlers(
+        Environments(store, switchboard, gate, devices, courier),
+        DeviceRoutes(devices, lambda: reach),
+        MailboxRoutes(store, switchboard, options.mail),
+        await asyncio.to_thread(Site),
+        _memory_host(options.state / "git", switchboard),
+    )
+    return hub_app(routes(handlers, gate), gate)
+
+
+def _config(app: ASGIApp, options: HubOptions, certificate: Path | None, key: Path | None) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        ws=EndingSocket,
         ws_per_message_deflate=False,
         ws_max_size=max(options.limits.machine_frame_bytes, options.limits.client_frame_bytes) + 1024,
         # Liveness is asked by the daemon's own pings and by TCP: a timed probe would cut a daemon that is merely busy.
@@ -87,19 +125,59 @@ async def _serve_on(
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=STOP_LIMIT_S,
-        ssl_certfile=options.tls_certificate,
-        ssl_keyfile=options.tls_key,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
     )
-    server = _Server(config, lambda: ready(_url(listener, options)))
-    with _stopping_on_signals(server):
-        serving = asyncio.create_task(server.serve([listener]))
+
+
+async def _serve_on(listeners: Sequence[tuple[socket.socket, uvicorn.Config]], ready: Callable[[], None]) -> None:
+    missing = len(listeners)
+
+    def one_more() -> None:
+        nonlocal missing
+        missing -= 1
+        if missing == 0:
+            ready()
+
+    servers = [_Server(config, one_more) for _, config in listeners]
+    with _stopping_on_signals(servers):
+        serving = asyncio.gather(
+            *(server.serve([listener]) for server, (listener, _) in zip(servers, listeners, strict=True))
+        )
         try:
             await asyncio.shield(serving)
         except asyncio.CancelledError:
             # Sockets are closed in order, within the limit; then the cancellation goes on.
-            server.should_exit = True
+            for server in servers:
+                server.should_exit = True
             await serving
             raise
+
+
+def _public(options: HubOptions) -> PublicUrl | None:
+    if options.public_url is None:
+        return None
+    try:
+        return public_url(options.public_url)
+    except ValueError as error:
+        raise BadAddress(str(error)) from error
+
+
+def _lan_certificate(options: HubOptions) -> LanCertificate | None:
+    lan = options.lan
+    if lan is None:
+        return None
+    if lan.certificate is not None and lan.key is not None:
+        return LanCertificate(lan.certificate, lan.key, "")
+    now = datetime.datetime.now(datetime.UTC)
+    return prepare_certificate(options.state / "tls", lan_addresses(), socket.gethostname(), now)
+
+
+def _lan_names(options: HubOptions) -> frozenset[str]:
+    if options.lan is None:
+        return frozenset()
+    name = socket.gethostname().lower()
+    return frozenset({name, f"{name.removesuffix('.local')}.local"})
 
 
 def _memory_host(root: Path, switchboard: Switchboard) -> GitHost:
@@ -130,9 +208,10 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def _stopping_on_signals(server: uvicorn.Server) -> Iterator[None]:
+def _stopping_on_signals(servers: Sequence[uvicorn.Server]) -> Iterator[None]:
     def stop() -> None:
-        server.should_exit = True
+        for server in servers:
+            server.should_exit = True
 
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -147,10 +226,12 @@ def _stopping_on_signals(server: uvicorn.Server) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def _bind(options: HubOptions) -> socket.socket:
-    family, _, _, _, address = socket.getaddrinfo(
-        options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
+def _bind_lan(lan: LanListener, first: socket.socket) -> socket.socket:
+    return _bind(lan.host, int(first.getsockname()[1]) + 1 if lan.port is None else lan.port)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -169,11 +250,35 @@ def _bind(options: HubOptions) -> socket.socket:
     return listener
 
 
-def _url(listener: socket.socket, options: HubOptions) -> str:
-    port = listener.getsockname()[1]
+def _reach(
+    options: HubOptions,
+    public: PublicUrl | None,
+    listener: socket.socket,
+    lan: socket.socket | None,
+    certificate: LanCertificate | None,
+) -> Reach:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)  # noqa: S104 - compared, not bound
+    url = _url("https" if options.secure else "http", host, listener)
+    places = [] if public is None else [Place(ReachKind.PUBLIC, public.origin)]
+    if lan is not None and options.lan is not None:
+        everywhere = options.lan.host in ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
+        hosts = lan_addresses() if everywhere else (options.lan.host,)
+        places += [Place(ReachKind.LAN, _url("https", one, lan)) for one in hosts if lan.family is _family(one)]
+    if not is_loopback(host):
+        places.append(Place(ReachKind.LAN, url))
+    else:
+        places.append(Place(ReachKind.MACHINE, url))
+    made = certificate.fingerprint if certificate is not None else ""
+    return Reach(url, tuple(places), made or None)
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _url(scheme: str, host: str, listener: socket.socket) -> str:
     shown = f"[{host}]" if ":" in host else host
-    return f"{'https' if options.secure else 'http'}://{shown}:{port}"
+    return f"{scheme}://{shown}:{listener.getsockname()[1]}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -185,6 +290,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tls-cert", type=Path)
     parser.add_argument("--tls-key", type=Path)
     parser.add_argument("--public-name", action="append", default=[], help="a host name under which it is reached")
+    parser.add_argument("--public-url", help="where a proxy with a certificate shows this hub")
+    parser.add_argument("--lan", action="store_true", help="also listen with TLS for the home network")
     chosen = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     options = HubOptions(
@@ -194,6 +301,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tls_certificate=chosen.tls_cert,
         tls_key=chosen.tls_key,
         public_names=frozenset(name.lower() for name in chosen.public_name),
+        public_url=chosen.public_url,
+        lan=LanListener() if chosen.lan else None,
     )
     try:
         asyncio.run(serve(options))

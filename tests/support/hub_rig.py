@@ -16,8 +16,10 @@ from lodger_daemon.system_clock import SystemClock
 from lodger_daemon.uplink.link import Uplink
 from lodger_daemon.uplink.router import FramePeer, SendFrame
 from lodger_daemon.uplink.timing import UplinkTiming
-from lodger_hub.options import HubOptions, RelayLimits
+from lodger_hub.options import HubOptions, LanListener, RelayLimits
+from lodger_hub.reach import Reach
 from lodger_hub.server import serve
+from lodger_hub.store.contract import MailLimits
 
 LIMIT_S = 15.0
 QUICK = UplinkTiming(probe_interval_s=0.1, wake_check_s=0.05, time_scale=0.05)
@@ -37,6 +39,7 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 class Hub:
     state: Path
     url: str
+    reach: Reach
 
     def token(self, role: str) -> str:
         return (self.state / f"{role}.token").read_text().strip()
@@ -60,19 +63,33 @@ class Hub:
 
 @contextlib.asynccontextmanager
 async def running_hub(
-    state: Path, port: int = 0, limits: RelayLimits | None = None, tls: tuple[Path, Path] | None = None
+    state: Path,
+    port: int = 0,
+    limits: RelayLimits | None = None,
+    tls: tuple[Path, Path] | None = None,
+    *,
+    lan: LanListener | None = None,
+    public_url: str | None = None,
+    mail: MailLimits | None = None,
 ) -> AsyncIterator[Hub]:
-    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    ready: asyncio.Future[Reach] = asyncio.get_running_loop().create_future()
     certificate, key = tls or (None, None)
     options = HubOptions(
-        state=state, port=port, limits=limits or RelayLimits(), tls_certificate=certificate, tls_key=key
+        state=state,
+        port=port,
+        limits=limits or RelayLimits(),
+        tls_certificate=certificate,
+        tls_key=key,
+        lan=lan,
+        public_url=public_url,
+        mail=mail or MailLimits(),
     )
     task = asyncio.create_task(serve(options, ready.set_result))
     await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED, timeout=LIMIT_S)
     if task.done():
         await task
     try:
-        yield Hub(state, ready.result())
+        yield Hub(state, ready.result().url, ready.result())
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lodger_hub.access.core.credentials import Absent, AuthClass, Presented, Unusable, find_credential
-from lodger_hub.access.core.hosts import is_own_host, is_own_origin
+from lodger_hub.access.core.hosts import PublicUrl, is_own_host, is_own_origin, own_origin
 from lodger_hub.access.core.lockout import Lockout
 from lodger_hub.access.tokens import Principal, TokenBook
 from lodger_hub.errors import RequestRefused
@@ -33,6 +33,25 @@ SECURITY_HEADERS: Final = (
 )
 
 
+def with_security_headers(own: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """A route may say something of its own about content policy and caching; everything else is the same for all."""
+    headers = list(own)
+    said = {name.lower() for name, _ in headers}
+    return [*headers, *(header for header in SECURITY_HEADERS if header[0] not in said)]
+
+
+def source_of(request: HTTPConnection) -> str:
+    """The address a caller is counted by."""
+    return request.client.host if request.client else "unknown"
+
+
+def caller_of(request: HTTPConnection) -> Principal:
+    """Who the gate has let through to this route."""
+    principal = request.scope[PRINCIPAL]
+    assert isinstance(principal, Principal)
+    return principal
+
+
 def refusal(error: RequestRefused) -> Response:
     """JSON, because the peer's programs show the body of a failure to the person as it stands."""
     body = json.dumps({"message": error.message, "errorCode": error.code})
@@ -47,7 +66,7 @@ class Gate:
     lockout: Lockout
     store: HubStore
     public_names: frozenset[str]
-    secure: bool
+    public: PublicUrl | None = None
     mono: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
 
@@ -55,13 +74,24 @@ class Gate:
         """`route` for callers of class `needed` only; the caller stands in the scope as `PRINCIPAL`."""
 
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+            if needed is AuthClass.PUBLIC:
+                await route(scope, receive, send)
+                return
             try:
-                if needed is not AuthClass.PUBLIC:
-                    scope[PRINCIPAL] = await self._admit(HTTPConnection(scope), needed)
+                principal = await self._admit(HTTPConnection(scope), needed)
             except RequestRefused as error:
                 await refuse(scope, receive, send, error)
                 return
-            await route(scope, receive, send)
+
+            async def receive_while_live() -> Message:
+                message = await receive()
+                # A request that was begun with a token that has been revoked since is not carried out.
+                if message["type"] == "http.request" and not self.tokens.is_live(principal.token_id):
+                    return {"type": "http.disconnect"}
+                return message
+
+            scope[PRINCIPAL] = principal
+            await route(scope, receive_while_live, send)
 
         return guarded
 
@@ -75,7 +105,7 @@ class Gate:
 
             async def send_with_headers(message: Message) -> None:
                 if message["type"] in ("http.response.start", "websocket.http.response.start"):
-                    message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
+                    message["headers"] = with_security_headers(message.get("headers", ()))
                 await send(message)
 
             try:
@@ -87,20 +117,27 @@ class Gate:
 
         return fronted
 
+    def origin(self, request: HTTPConnection) -> str:
+        """The hub's own origin, as this caller sees it."""
+        secure = request.scope["scheme"] in ("https", "wss")
+        return own_origin(request.headers.get("host", ""), secure=secure, public=self.public)
+
     def _check_origin(self, request: HTTPConnection) -> None:
         host = request.headers.get("host")
-        if not is_own_host(host, self.public_names):
+        names = self.public_names if self.public is None else self.public_names | {self.public.name}
+        if not is_own_host(host, names):
             raise RequestRefused(403, "foreign_host", "this hub is not reached under that host name")
-        if not is_own_origin(request.headers.get("origin"), host, secure=self.secure):
+        if not is_own_origin(request.headers.get("origin"), self.origin(request)):
             raise RequestRefused(403, "foreign_origin", "pages of other sites may not use this hub")
 
     async def _admit(self, request: HTTPConnection, needed: AuthClass) -> Principal:
         if request.scope["type"] == "http":
             _check_declared_size(request)
-        source = request.client.host if request.client else "unknown"
+        source = source_of(request)
         now = self.mono()
         basic = needed is AuthClass.GIT
-        credential = find_credential(request.headers, request.query_params, basic_allowed=basic)
+        socket = request.scope["type"] == "websocket"
+        credential = find_credential(request.headers, request.query_params, basic_allowed=basic, socket=socket)
         challenge = {"WWW-Authenticate": 'Basic realm="lodger"' if basic else "Bearer"}
         match credential:
             case Absent():
@@ -119,7 +156,7 @@ class Gate:
                 logger.warning("many wrong tokens from %s: not listening to it for a while", source)
             raise RequestRefused(401, "unauthenticated", "the token is not valid here", challenge)
         self.lockout.right(source, found.digest, now)
-        if not _may(found.role, needed):
+        if not _may(found, needed):
             raise RequestRefused(403, "wrong_role", f"a {found.role.value} token cannot do this")
         return found
 
@@ -131,14 +168,16 @@ class Gate:
             )
 
 
-def _may(role: TokenRole, needed: AuthClass) -> bool:
+def _may(caller: Principal, needed: AuthClass) -> bool:
     match needed:
         case AuthClass.PUBLIC | AuthClass.EITHER:
             return True
         case AuthClass.MACHINE | AuthClass.GIT:
-            return role is TokenRole.MACHINE
+            return caller.role is TokenRole.MACHINE
+        case AuthClass.OWNER:
+            return caller.is_owner
         case AuthClass.CLIENT:
-            return role is TokenRole.CLIENT
+            return caller.role is TokenRole.CLIENT
         case _:
             assert_never(needed)
 

@@ -1,4 +1,4 @@
-"""The hub's tokens: made at the first start, kept as digests, handed over in private files."""
+"""The hub's tokens: made at the first start or at pairing, kept as digests, handed over in private files or once."""
 
 import asyncio
 import hmac
@@ -11,9 +11,20 @@ from pathlib import Path
 from typing import Final
 
 from lodger_hub.access.core.credentials import digest_of
-from lodger_hub.store.contract import HubStore, StoredToken, TokenRole
+from lodger_hub.store.contract import Device, HubStore, StoredToken, TokenRole
 
 TOKEN_BYTES: Final = 32
+
+
+def own_device_id(role: TokenRole) -> str:
+    """The device that stands for the programs of the hub's own machine: its token is in `token_file`."""
+    return f"own-{role.value}"
+
+
+OWN_NAMES: Final = {
+    TokenRole.MACHINE: "machines with the hub's machine token",
+    TokenRole.CLIENT: "programs on the hub's machine",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +34,48 @@ class Principal:
     role: TokenRole
     token_id: str
     digest: bytes
+    device_id: str
+
+    @property
+    def is_owner(self) -> bool:
+        return self.device_id == own_device_id(TokenRole.CLIENT)
 
 
 class TokenBook:
-    """The live tokens, in memory."""
+    """The live tokens, in memory. What is taken out here is refused from that moment on."""
 
     def __init__(self, tokens: Sequence[StoredToken]) -> None:
-        self._tokens = list(tokens)
+        self._tokens = {token.id: token for token in tokens}
 
     def find(self, digest: bytes) -> Principal | None:
         """Compares with every live token, so that the time taken says nothing about any of them."""
         found: StoredToken | None = None
-        for token in self._tokens:
+        for token in self._tokens.values():
             if hmac.compare_digest(token.digest, digest):
                 found = token
-        return None if found is None else Principal(found.role, found.id, found.digest)
+        return None if found is None else Principal(found.role, found.id, found.digest, found.device_id)
+
+    def is_live(self, token_id: str) -> bool:
+        return token_id in self._tokens
+
+    def has_device(self, device_id: str) -> bool:
+        return any(token.device_id == device_id for token in self._tokens.values())
+
+    def add(self, token: StoredToken) -> None:
+        self._tokens[token.id] = token
+
+    def remove_device(self, device_id: str) -> Sequence[StoredToken]:
+        """Returns the tokens that were live."""
+        gone = [token for token in self._tokens.values() if token.device_id == device_id]
+        for token in gone:
+            del self._tokens[token.id]
+        return gone
+
+
+def new_token(role: TokenRole, device_id: str, now_ms: int) -> tuple[str, StoredToken]:
+    """A token's text, which is known only here and to whoever gets it, and what is kept of it."""
+    text = secrets.token_urlsafe(TOKEN_BYTES)
+    return text, StoredToken(f"token-{uuid.uuid4()}", role, digest_of(text), now_ms, device_id)
 
 
 def token_file(state: Path, role: TokenRole) -> Path:
@@ -45,15 +83,17 @@ def token_file(state: Path, role: TokenRole) -> Path:
 
 
 async def prepare_tokens(store: HubStore, state: Path, now_ms: int) -> TokenBook:
-    """Make what is missing of the two bootstrap tokens. The file of a role is its one valid token: deleting or
-    replacing it before a start revokes the token that was there."""
+    """Make what is missing of the two bootstrap tokens. The file of a role is its one valid token beside those of
+    paired devices: deleting or replacing it before a start revokes the token that was there."""
     for role in TokenRole:
+        own = own_device_id(role)
+        await store.add_device(Device(own, OWN_NAMES[role], role, now_ms, None))
         text = await asyncio.to_thread(_read_or_make, token_file(state, role))
         digest = digest_of(text)
-        of_role = [token for token in await store.tokens() if token.role is role]
-        await store.revoke_tokens([token.id for token in of_role if token.digest != digest])
-        if all(token.digest != digest for token in of_role):
-            await store.add_token(StoredToken(f"token-{uuid.uuid4()}", role, digest, now_ms))
+        earlier = [token for token in await store.tokens() if token.device_id == own]
+        await store.revoke_tokens([token.id for token in earlier if token.digest != digest])
+        if all(token.digest != digest for token in earlier):
+            await store.add_token(StoredToken(f"token-{uuid.uuid4()}", role, digest, now_ms, own))
     return TokenBook(await store.tokens())
 
 
@@ -65,12 +105,17 @@ def _read_or_make(file: Path) -> str:
         if len(kept) >= TOKEN_BYTES:
             return kept
     text = secrets.token_urlsafe(TOKEN_BYTES)
+    write_private(file, text + "\n")
+    return text
+
+
+def write_private(file: Path, text: str) -> None:
+    """Replace a file that only this user may read, whole or not at all."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w") as stream:
-        stream.write(text + "\n")
+        stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
     draft.replace(file)
-    return text

@@ -10,9 +10,12 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket
 
-from lodger_hub.access.gate import refusal
-from lodger_hub.api.bodies import answer, environment_answer, parse_registration, read_body
+from lodger_hub.access.core.credentials import SUBPROTOCOL, offered_subprotocols
+from lodger_hub.access.devices import Devices
+from lodger_hub.access.gate import Gate, caller_of, refusal
+from lodger_hub.api.bodies import RegisterBody, answer, environment_answer, parse_body, read_body
 from lodger_hub.errors import RequestRefused
+from lodger_hub.mailbox.courier import Courier
 from lodger_hub.relay.core.bare import Interest
 from lodger_hub.relay.links import UNKNOWN_LEASE
 from lodger_hub.relay.switchboard import MachineLink, Switchboard
@@ -28,11 +31,13 @@ class Environments:
 
     store: HubStore
     switchboard: Switchboard
-    secure: bool
+    gate: Gate
+    devices: Devices
+    courier: Courier
     wall: Callable[[], float] = time.time
 
     async def register(self, request: Request) -> Response:
-        body = parse_registration(await read_body(request))
+        body = parse_body(RegisterBody, await read_body(request), "invalid_registration")
         earlier = await self.store.by_device(body.device_id)
         # No `conn-` in front: with it the peer's daemon expects ownership routes (CONTROL-PLANE-REST.md section 2).
         connection_id = f"env-{uuid.uuid4().hex}"
@@ -42,10 +47,10 @@ class Environments:
         )
         if earlier is not None:
             self.switchboard.replace(earlier.connection_id)
-        scheme = "wss" if self.secure else "ws"
+        base = self.gate.origin(request).replace("http", "ws", 1)
         offer: dict[str, object] = {
             "connectionId": environment.connection_id,
-            "wsUrl": f"{scheme}://{request.headers['host']}/v1/environments/ws?connectionId={connection_id}",
+            "wsUrl": f"{base}/v1/environments/ws?connectionId={connection_id}",
         }
         if body.metadata.get("relay_envelope") is True:
             offer["relayEnvelope"] = True
@@ -76,11 +81,12 @@ class Environments:
         """A lease that is not known ends with 1008, which sends the daemon to register again."""
         query = socket.query_params
         environment = await self.store.by_connection(query.get("connectionId", ""))
-        await socket.accept()
+        await socket.accept(_subprotocol(socket))
         if environment is None or query.get("deviceId") != environment.device_id:
             await socket.close(UNKNOWN_LEASE.code, UNKNOWN_LEASE.reason)
             return
-        await self.switchboard.serve_machine(socket, environment)
+        token_id = caller_of(socket).token_id
+        await self.switchboard.serve_machine(socket, environment, token_id, self.courier.serve)
 
     async def client_socket(self, socket: WebSocket) -> None:
         """Named by connection id, or by device id, which a client need not look up again after a reconnect."""
@@ -89,8 +95,10 @@ class Environments:
         except RequestRefused as error:
             await socket.send_denial_response(refusal(error))
             return
-        await socket.accept()
-        await self.switchboard.serve_client(socket, machine, _interest(socket))
+        caller = caller_of(socket)
+        await socket.accept(_subprotocol(socket))
+        await self.devices.note_seen(caller.device_id)
+        await self.switchboard.serve_client(socket, machine, _interest(socket), caller.token_id)
 
     async def _connected(self, name: str) -> MachineLink:
         link = self.switchboard.machine(name)
@@ -111,7 +119,14 @@ class Environments:
     def _show(self, environment: Environment) -> dict[str, object]:
         link = self._link(environment)
         heartbeat = environment.last_heartbeat_at_ms if link is None else link.last_heartbeat_at_ms
-        return environment_answer(environment, connected=link is not None, last_heartbeat_at_ms=heartbeat)
+        return environment_answer(
+            environment, connected=link is not None, last_heartbeat_at_ms=heartbeat, now_ms=int(self.wall() * 1000)
+        )
+
+
+def _subprotocol(socket: WebSocket) -> str | None:
+    """A browser that offered some ends the socket unless one of them is chosen; the token is never sent back."""
+    return SUBPROTOCOL if SUBPROTOCOL in offered_subprotocols(socket.headers) else None
 
 
 def _interest(request: HTTPConnection) -> Interest:

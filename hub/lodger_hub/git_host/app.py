@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import subprocess
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from lodger_hub.git_host.backend import (
     read_pieces,
     running_backend,
 )
-from lodger_hub.git_host.repositories import MAX_PUSH_BYTES, Repositories
+from lodger_hub.git_host.repositories import MAX_PUSH_BYTES, GitMissing, Repositories
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -102,7 +103,9 @@ class GitHost:
             await answer.refuse(refusal.status, refusal.text)
         except TimeoutError:
             await answer.refuse(408, "the request took too long")
-        except (BackendFailed, OSError):
+        except GitMissing as missing:
+            await answer.refuse(503, str(missing))
+        except (BackendFailed, OSError, subprocess.SubprocessError):
             await answer.refuse(500, "git did not answer")
 
     async def _serve(self, scope: Message, receive: Receive, answer: "_Answer") -> None:

@@ -11,7 +11,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from lodger_hub.options import RelayLimits
 from lodger_hub.relay.outgoing import Outgoing, PeerStuck
 
-CLOSE_LIMIT_S: Final = 5.0
+CLOSE_LIMIT_S: Final = 2.0
+"""With `ABORT_AFTER_S` of the server's sockets below the 5 s in which a revoked device's socket is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ MACHINE_GONE: Final = Ending(1013, "the machine disconnected")
 CLOSED_BY_MACHINE: Final = Ending(1011, "closed by the machine")
 SILENT: Final = Ending(1011, "nothing heard for too long")
 STUCK: Final = Ending(1011, "frames were not taken")
+REVOKED: Final = Ending(1008, "the token is no longer valid")
+"""A daemon takes 1008 for a lease that is not known, registers again and is told that its token is not valid."""
 MALFORMED: Final = Ending(1007, "not a frame of this protocol")
 
 

@@ -21,7 +21,7 @@ class Outgoing:
     def __init__(self, limit_frames: int, limit_bytes: int) -> None:
         self._limit_frames = limit_frames
         self._limit_bytes = limit_bytes
-        self._frames: deque[tuple[str, int]] = deque()
+        self._frames: deque[tuple[str, int, str]] = deque()
         self._size = 0
         self._filled = asyncio.Event()
         self._room = asyncio.Event()
@@ -39,13 +39,22 @@ class Outgoing:
         """Add beyond the limit: for the hub's own small frames, of which there are few."""
         self._add(frame, size_of(frame))
 
-    async def put(self, frame: str) -> None:
-        """Add, waiting for room: the way back pressure reaches whoever sends."""
+    async def put(self, frame: str, origin: str, wanted: Callable[[], bool]) -> None:
+        """Add, waiting for room: the way back pressure reaches whoever sends. Nothing is added for a sender that is no
+        longer wanted when there is room."""
         size = size_of(frame)
         while self._full(size):
             self._room.clear()
             await self._room.wait()
-        self._add(frame, size)
+        if wanted():
+            self._add(frame, size, origin)
+
+    def drop(self, origin: str) -> None:
+        """Forget what came from there and has not gone out yet."""
+        kept = [frame for frame in self._frames if frame[2] != origin]
+        self._size -= sum(size for _, size, whose in self._frames if whose == origin)
+        self._frames = deque(kept)
+        self._room.set()
 
     async def drain(self, send: Callable[[str], Awaitable[None]], limit_s: float) -> None:
         """Send for ever. Raises: PeerStuck."""
@@ -53,7 +62,7 @@ class Outgoing:
             if not self._frames:
                 self._filled.clear()
                 await self._filled.wait()
-            frame, size = self._frames.popleft()
+            frame, size, _ = self._frames.popleft()
             try:
                 async with asyncio.timeout(limit_s):
                     await send(frame)
@@ -62,8 +71,8 @@ class Outgoing:
             self._size -= size
             self._room.set()
 
-    def _add(self, frame: str, size: int) -> None:
-        self._frames.append((frame, size))
+    def _add(self, frame: str, size: int, origin: str = "") -> None:
+        self._frames.append((frame, size, origin))
         self._size += size
         self._filled.set()
 

@@ -1,11 +1,12 @@
 """The live sockets of a hub: machines, and the clients that talk to them through it."""
 
+import asyncio
 import json
 import logging
 import time
 import uuid
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Final, Protocol
 
 from starlette.websockets import WebSocket
 
@@ -17,6 +18,7 @@ from lodger_hub.relay.links import (
     MACHINE_GONE,
     MALFORMED,
     REPLACED,
+    REVOKED,
     TOO_LARGE,
     TOO_SLOW,
     Ending,
@@ -29,22 +31,54 @@ from lodger_protocol.relay import HEADER_LIMIT_BYTES, MalformedRelayMessage, Rel
 logger = logging.getLogger(__name__)
 
 BARE_FRAME_LIMIT: Final = 4096
-"""On a socket with the envelope only `ping` travels bare upwards."""
+"""On a socket with the envelope only `ping` and `lodger_presence` travel bare upwards."""
 PONG: Final = '{"type":"pong"}'
+PRESENCE: Final = "lodger_presence"
+"""`{"type": "lodger_presence", "memory_synced_at": SECONDS}`: a daemon's memory is level with the hub's since then."""
+LATEST_S: Final = 1e11
 
 
 def _wrap_text(client_id: str, body: str, event: RelayEvent = RelayEvent.FRAME) -> str:
     return wrap(client_id, b"", event).decode() + body
 
 
+def client_header(client_id: str) -> str:
+    """What stands in front of a client's frame on a socket with the envelope."""
+    return _wrap_text(client_id, "")
+
+
+class RelayClient(Protocol):
+    """Whoever drives a machine through the hub: a socket, or the hub's own courier."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def token_id(self) -> str | None: ...
+
+    @property
+    def interest(self) -> Interest: ...
+
+    @property
+    def header(self) -> str: ...
+
+    @property
+    def is_cut(self) -> bool: ...
+
+    def deliver(self, frame: str) -> None: ...
+
+    def cut(self, ending: Ending) -> None: ...
+
+
 class ClientLink(SocketLink):
     """A client's socket."""
 
-    def __init__(self, socket: WebSocket, limits: RelayLimits, interest: Interest) -> None:
+    def __init__(self, socket: WebSocket, limits: RelayLimits, interest: Interest, token_id: str) -> None:
         super().__init__(socket, limits)
         self.id = f"client-{uuid.uuid4()}"
+        self.token_id: str | None = token_id
         self.interest = interest
-        self.header = _wrap_text(self.id, "")
+        self.header = client_header(self.id)
 
     def deliver(self, frame: str) -> None:
         """Hand over one frame. A client that does not keep up is cut: it resumes from its cursor, and neither the
@@ -57,35 +91,40 @@ class MachineLink(SocketLink):
     """A daemon's socket."""
 
     def __init__(
-        self, socket: WebSocket, limits: RelayLimits, environment: Environment, wall: Callable[[], float]
+        self,
+        socket: WebSocket,
+        limits: RelayLimits,
+        environment: Environment,
+        token_id: str,
+        wall: Callable[[], float],
     ) -> None:
         super().__init__(socket, limits)
         self.environment = environment
+        self.token_id = token_id
+        self.mail_posted = asyncio.Event()
         self.enveloped = environment.metadata.get("relay_envelope") is True
-        self.clients: dict[str, ClientLink] = {}
+        self.clients: dict[str, RelayClient] = {}
         self._wall = wall
         self.connected_at_ms = int(wall() * 1000)
         self.last_heartbeat_at_ms = self.connected_at_ms
 
-    def admit(self, client: ClientLink) -> None:
+    def admit(self, client: RelayClient) -> None:
         self.clients[client.id] = client
         if self.enveloped:
             self.out.force(_wrap_text(client.id, "", RelayEvent.OPENED))
 
-    def dismiss(self, client: ClientLink) -> None:
+    def dismiss(self, client: RelayClient) -> None:
         if self.clients.pop(client.id, None) is not None and self.enveloped:
             self.out.force(_wrap_text(client.id, "", RelayEvent.CLOSED))
 
-    async def from_client(self, client: ClientLink, frame: str) -> Ending | None:
-        """Pass one client's frame on, waiting for room; an ending when it cannot be one."""
+    async def from_client(self, client: RelayClient, frame: str) -> Ending | None:
+        """Pass one client's frame on, waiting for room; an ending when it cannot be one. Nothing is passed on for a
+        client that has been cut."""
         if size_of(frame) > self.limits.client_frame_bytes:
             return TOO_LARGE
-        if self.enveloped:
-            await self.out.put(client.header + frame)
-            return None
-        renamed = upward(client.id, frame)
-        if renamed is not None:
-            await self.out.put(renamed)
+        passed = client.header + frame if self.enveloped else upward(client.id, frame)
+        if passed is not None:
+            await self.out.put(passed, client.id, lambda: not client.is_cut)
         return None
 
     async def read(self, store: HubStore) -> Ending | None:
@@ -103,19 +142,22 @@ class MachineLink(SocketLink):
                 if relayed or len(text) > BARE_FRAME_LIMIT:
                     continue
             frame = parse(text) if len(text) <= BARE_FRAME_LIMIT else None
-            if frame is not None and frame["type"] == "ping":
+            kind = None if frame is None else frame["type"]
+            if kind == "ping":
                 self.last_heartbeat_at_ms = int(self._wall() * 1000)
                 self.out.force(PONG)
-                await self._keep_heartbeat(store)
+                await _try_to_keep(store.note_contact(self.environment.connection_id, self.last_heartbeat_at_ms))
+            elif kind == PRESENCE and frame is not None:
+                await self._take_presence(frame.get("memory_synced_at"), store)
             elif not self.enveloped:
                 self._fan_out(text)
 
-    async def _keep_heartbeat(self, store: HubStore) -> None:
-        try:
-            await store.note_contact(self.environment.connection_id, self.last_heartbeat_at_ms)
-        except StoreFailed as error:
-            # The link works without; the moment in memory is what is shown while it is up.
-            logger.warning("%s", error)
+    async def _take_presence(self, synced_at_s: object, store: HubStore) -> None:
+        if not isinstance(synced_at_s, int | float) or not 0 < synced_at_s < LATEST_S:
+            return
+        # A machine whose clock is ahead would otherwise be shown as synced in the future for ever.
+        at_ms = int(min(synced_at_s, self._wall()) * 1000)
+        await _try_to_keep(store.note_memory_sync(self.environment.connection_id, at_ms))
 
     def announce(self, frame: str) -> None:
         self.out.force(frame)
@@ -155,9 +197,16 @@ class MachineLink(SocketLink):
 class Switchboard:
     """Which machine is on which socket. Presence is what stands here, nothing else."""
 
-    def __init__(self, limits: RelayLimits, store: HubStore, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        limits: RelayLimits,
+        store: HubStore,
+        is_live: Callable[[str], bool],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self.limits = limits
         self._store = store
+        self._is_live = is_live
         self._wall = wall
         self._machines: dict[str, MachineLink] = {}
 
@@ -170,12 +219,40 @@ class Switchboard:
         if earlier is not None:
             _end(earlier, REPLACED)
 
-    async def serve_machine(self, socket: WebSocket, environment: Environment) -> None:
-        """Run one machine's accepted socket to its end."""
-        link = MachineLink(socket, self.limits, environment, self._wall)
+    def end_token(self, token_id: str) -> None:
+        """End every socket that was opened with this token, and drop what its clients still had in the queues."""
+        for link in list(self._machines.values()):
+            if link.token_id == token_id:
+                link.cut(REVOKED)
+            for client in list(link.clients.values()):
+                if client.token_id == token_id:
+                    client.cut(REVOKED)
+                    link.out.drop(client.id)
+
+    def tell_of_mail(self, device_id: str) -> bool:
+        """Wake the courier of this machine. Whether the machine is connected."""
+        for link in self._machines.values():
+            if link.environment.device_id == device_id and not link.is_cut:
+                link.mail_posted.set()
+                return True
+        return False
+
+    async def serve_machine(
+        self,
+        socket: WebSocket,
+        environment: Environment,
+        token_id: str,
+        courier: Callable[[MachineLink], Coroutine[object, object, None]],
+    ) -> None:
+        """Run one machine's accepted socket to its end, and its courier beside it."""
+        link = MachineLink(socket, self.limits, environment, token_id, self._wall)
         key = environment.connection_id
         self.replace(key)
         self._machines[key] = link
+        # The token may have been revoked between the gate and this moment.
+        if not self._is_live(token_id):
+            link.cut(REVOKED)
+        beside = asyncio.create_task(courier(link))
         try:
             await self._store.note_contact(key, link.connected_at_ms, connected=True)
             await link.run(link.read(self._store))
@@ -183,11 +260,17 @@ class Switchboard:
             if self._machines.get(key) is link:
                 del self._machines[key]
             _end(link, MACHINE_GONE)
+            beside.cancel()
+            (failure,) = await asyncio.gather(beside, return_exceptions=True)
+            if isinstance(failure, Exception):
+                logger.error("the courier of machine %s failed: %r", environment.device_id, failure)
 
-    async def serve_client(self, socket: WebSocket, machine: MachineLink, interest: Interest) -> None:
+    async def serve_client(self, socket: WebSocket, machine: MachineLink, interest: Interest, token_id: str) -> None:
         """Run one client's accepted socket to its end."""
-        client = ClientLink(socket, self.limits, interest)
+        client = ClientLink(socket, self.limits, interest, token_id)
         machine.admit(client)
+        if not self._is_live(token_id):
+            client.cut(REVOKED)
         try:
             await client.run(self._read_client(client, machine))
         finally:
@@ -213,3 +296,11 @@ def _end(link: MachineLink, ending: Ending) -> None:
     link.cut(ending)
     for client in list(link.clients.values()):
         client.cut(MACHINE_GONE)
+
+
+async def _try_to_keep(writing: Coroutine[object, object, None]) -> None:
+    try:
+        await writing
+    except StoreFailed as error:
+        # The link works without; the moment in memory is what is shown while it is up.
+        logger.warning("%s", error)

@@ -23,6 +23,98 @@ class StoredToken:
     digest: bytes
     """SHA-256 of the token's text. Tokens are random, so no salt and no slow hash is needed."""
     created_at_ms: int
+    device_id: str
+    """Whose it is; it ends with that device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Something that holds a token: a paired phone, or the programs of the hub's own machine."""
+
+    id: str
+    name: str
+    role: TokenRole
+    paired_at_ms: int
+    last_seen_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PairingCode:
+    digest: bytes
+    role: TokenRole
+    """What the device that uses the code may do; decided when it is made, not by who brings it."""
+    made_at_ms: int
+    expires_at_ms: int
+
+
+class MailState(StrEnum):
+    WAITING = "waiting"
+    DELIVERED = "delivered"
+    """The machine has said that the message is stored there."""
+    REFUSED = "refused"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class MailDraft:
+    """A message for a machine that may be asleep."""
+
+    machine_id: str
+    sender_id: str
+    client_message_id: str
+    """One message per id, machine and sender, however often it is posted."""
+    request_id: str
+    """Under which the machine acknowledges it."""
+    frame: str
+    posted_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    seq: int
+    machine_id: str
+    sender_id: str
+    client_message_id: str
+    request_id: str
+    state: MailState
+    frame: str | None
+    """Only as long as it waits."""
+    size_bytes: int
+    posted_at_ms: int
+    settled_at_ms: int | None
+    reason: str | None
+    attempts: int
+    """How often it was handed over without a word from the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class MailLimits:
+    """Of what waits. Times and sizes are generous for text and a few pictures; a hub is a small computer."""
+
+    per_machine: int = 100
+    per_machine_bytes: int = 16 * 1024 * 1024
+    total_bytes: int = 256 * 1024 * 1024
+    wait_ms: int = 7 * 24 * 3600 * 1000
+    """Older than this nobody expects a message to be carried out."""
+    memory_ms: int = 7 * 24 * 3600 * 1000
+    """How long a settled message is remembered, so that posting it again does nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class MailKept:
+    """It is stored, now or by an earlier call."""
+
+    mail: Mail
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxFull:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SenderGone:
+    """The sender's device was revoked meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +142,8 @@ class Environment:
     last_seen_at_ms: int
     connected_at_ms: int | None
     last_heartbeat_at_ms: int | None
+    memory_synced_at_ms: int | None = None
+    """When this machine last had its memory level with the hub's, as it says itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +173,61 @@ class HubStore(Protocol):
     async def add_token(self, token: StoredToken) -> None: ...
 
     async def revoke_tokens(self, ids: Sequence[str]) -> None: ...
+
+    async def note_memory_sync(self, connection_id: str, at_ms: int) -> None:
+        """Never moves backwards."""
+        ...
+
+    async def devices(self) -> Sequence[Device]:
+        """In order of pairing."""
+        ...
+
+    async def add_device(self, device: Device) -> None:
+        """Does nothing when there is one of that id."""
+        ...
+
+    async def note_device_seen(self, device_id: str, at_ms: int) -> None: ...
+
+    async def remove_device(self, device_id: str) -> bool:
+        """With its tokens and all mail from it. False when there is none."""
+        ...
+
+    async def replace_tokens(self, token: StoredToken) -> bool:
+        """This one instead of all others of its device. False when the device is gone."""
+        ...
+
+    async def add_pairing(self, code: PairingCode, keep: int) -> None:
+        """Of the codes that are there only the newest `keep` stay."""
+        ...
+
+    async def redeem_pairing(self, digest: bytes, device: Device, token: StoredToken, now_ms: int) -> TokenRole | None:
+        """Use a code up and make device and token with the code's role, which is returned; all or nothing. Nothing
+        when no code of that digest is valid now; of two calls with one code, one gets it."""
+        ...
+
+    async def post_mail(self, draft: MailDraft, limits: MailLimits) -> MailKept | MailboxFull | SenderGone: ...
+
+    async def next_mail(self, machine_id: str, after_seq: int) -> Mail | None:
+        """The oldest that waits for this machine behind `after_seq`."""
+        ...
+
+    async def settle_mail(self, seq: int, state: MailState, reason: str | None, at_ms: int) -> None:
+        """It no longer waits; what it said is forgotten. Does nothing to mail that is settled already."""
+        ...
+
+    async def note_mail_attempt(self, seq: int) -> int:
+        """Returns how many there were, this one included."""
+        ...
+
+    async def sent_mail(self, machine_id: str, sender_id: str) -> Sequence[Mail]: ...
+
+    async def take_mail_back(self, machine_id: str, sender_id: str, client_message_id: str) -> bool:
+        """True when it waited and is gone now."""
+        ...
+
+    async def age_mail(self, now_ms: int, limits: MailLimits) -> None:
+        """Expire what has waited too long, forget what was settled long ago."""
+        ...
 
     async def record(self, entry: AuditEntry) -> None: ...
 

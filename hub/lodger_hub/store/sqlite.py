@@ -10,44 +10,32 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from lodger_hub.errors import StoreFailed
-from lodger_hub.store.contract import AuditEntry, Environment, Registration, StoredToken, TokenRole
+from lodger_hub.store import sqlite_devices, sqlite_mailbox
+from lodger_hub.store.contract import (
+    AuditEntry,
+    Device,
+    Environment,
+    Mail,
+    MailboxFull,
+    MailDraft,
+    MailKept,
+    MailLimits,
+    MailState,
+    PairingCode,
+    Registration,
+    SenderGone,
+    StoredToken,
+    TokenRole,
+)
+from lodger_hub.store.schema import connect
 
 T = TypeVar("T")
 
 AUDIT_ROWS_KEPT: Final = 10_000
 
-SCHEMA_VERSION: Final = 1
-SCHEMA: Final = """
-CREATE TABLE environments (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    id TEXT NOT NULL UNIQUE,
-    connection_id TEXT NOT NULL UNIQUE,
-    device_id TEXT NOT NULL UNIQUE,
-    connection_name TEXT NOT NULL,
-    listener_instance_id TEXT,
-    metadata TEXT NOT NULL,
-    first_seen_at_ms INTEGER NOT NULL,
-    last_seen_at_ms INTEGER NOT NULL,
-    connected_at_ms INTEGER,
-    last_heartbeat_at_ms INTEGER
-) STRICT;
-CREATE TABLE tokens (
-    id TEXT PRIMARY KEY,
-    role TEXT NOT NULL CHECK (role IN ('machine', 'client')),
-    digest BLOB NOT NULL UNIQUE CHECK (length(digest) = 32),
-    created_at_ms INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE TABLE audit (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    at_ms INTEGER NOT NULL,
-    event TEXT NOT NULL,
-    source TEXT NOT NULL
-) STRICT;
-"""
-
 ENVIRONMENT_COLUMNS: Final = (
     "id, connection_id, device_id, connection_name, listener_instance_id, metadata, "
-    "first_seen_at_ms, last_seen_at_ms, connected_at_ms, last_heartbeat_at_ms"
+    "first_seen_at_ms, last_seen_at_ms, connected_at_ms, last_heartbeat_at_ms, memory_synced_at_ms"
 )
 
 
@@ -65,7 +53,7 @@ class SqliteHubStore:
         """Raises: StoreFailed."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="hub-store")
         try:
-            database = await asyncio.get_running_loop().run_in_executor(thread, _connect, file)
+            database = await asyncio.get_running_loop().run_in_executor(thread, connect, file)
         except (sqlite3.Error, OSError) as error:
             thread.shutdown(wait=False)
             raise StoreFailed(file, str(error)) from error
@@ -126,27 +114,68 @@ class SqliteHubStore:
 
         await self._run(work)
 
-    async def tokens(self) -> Sequence[StoredToken]:
-        def work(database: sqlite3.Connection) -> list[StoredToken]:
-            rows = database.execute("SELECT id, role, digest, created_at_ms FROM tokens ORDER BY created_at_ms, id")
-            return [StoredToken(row[0], TokenRole(row[1]), row[2], row[3]) for row in rows]
-
-        return await self._run(work)
-
-    async def add_token(self, token: StoredToken) -> None:
+    async def note_memory_sync(self, connection_id: str, at_ms: int) -> None:
         def work(database: sqlite3.Connection) -> None:
             database.execute(
-                "INSERT INTO tokens (id, role, digest, created_at_ms) VALUES (?, ?, ?, ?)",
-                (token.id, token.role.value, token.digest, token.created_at_ms),
+                "UPDATE environments SET memory_synced_at_ms = max(coalesce(memory_synced_at_ms, 0), ?) "
+                "WHERE connection_id = ?",
+                (at_ms, connection_id),
             )
 
         await self._run(work)
 
-    async def revoke_tokens(self, ids: Sequence[str]) -> None:
-        def work(database: sqlite3.Connection) -> None:
-            database.executemany("DELETE FROM tokens WHERE id = ?", [(token_id,) for token_id in ids])
+    async def tokens(self) -> Sequence[StoredToken]:
+        return await self._run(sqlite_devices.tokens)
 
-        await self._run(work)
+    async def add_token(self, token: StoredToken) -> None:
+        await self._run(lambda database: sqlite_devices.add_token(database, token))
+
+    async def revoke_tokens(self, ids: Sequence[str]) -> None:
+        await self._run(lambda database: sqlite_devices.revoke_tokens(database, ids))
+
+    async def replace_tokens(self, token: StoredToken) -> bool:
+        return await self._run(lambda database: sqlite_devices.replace_tokens(database, token))
+
+    async def devices(self) -> Sequence[Device]:
+        return await self._run(sqlite_devices.devices)
+
+    async def add_device(self, device: Device) -> None:
+        await self._run(lambda database: sqlite_devices.add_device(database, device))
+
+    async def note_device_seen(self, device_id: str, at_ms: int) -> None:
+        await self._run(lambda database: sqlite_devices.note_device_seen(database, device_id, at_ms))
+
+    async def remove_device(self, device_id: str) -> bool:
+        return await self._run(lambda database: sqlite_devices.remove_device(database, device_id))
+
+    async def add_pairing(self, code: PairingCode, keep: int) -> None:
+        await self._run(lambda database: sqlite_devices.add_pairing(database, code, keep))
+
+    async def redeem_pairing(self, digest: bytes, device: Device, token: StoredToken, now_ms: int) -> TokenRole | None:
+        return await self._run(lambda database: sqlite_devices.redeem_pairing(database, digest, device, token, now_ms))
+
+    async def post_mail(self, draft: MailDraft, limits: MailLimits) -> MailKept | MailboxFull | SenderGone:
+        return await self._run(lambda database: sqlite_mailbox.post(database, draft, limits))
+
+    async def next_mail(self, machine_id: str, after_seq: int) -> Mail | None:
+        return await self._run(lambda database: sqlite_mailbox.next_waiting(database, machine_id, after_seq))
+
+    async def settle_mail(self, seq: int, state: MailState, reason: str | None, at_ms: int) -> None:
+        await self._run(lambda database: sqlite_mailbox.settle(database, seq, state, reason, at_ms))
+
+    async def note_mail_attempt(self, seq: int) -> int:
+        return await self._run(lambda database: sqlite_mailbox.note_attempt(database, seq))
+
+    async def sent_mail(self, machine_id: str, sender_id: str) -> Sequence[Mail]:
+        return await self._run(lambda database: sqlite_mailbox.sent(database, machine_id, sender_id))
+
+    async def take_mail_back(self, machine_id: str, sender_id: str, client_message_id: str) -> bool:
+        return await self._run(
+            lambda database: sqlite_mailbox.take_back(database, machine_id, sender_id, client_message_id)
+        )
+
+    async def age_mail(self, now_ms: int, limits: MailLimits) -> None:
+        await self._run(lambda database: sqlite_mailbox.age(database, now_ms, limits))
 
     async def record(self, entry: AuditEntry) -> None:
         def work(database: sqlite3.Connection) -> None:
@@ -184,21 +213,6 @@ class SqliteHubStore:
             raise StoreFailed(self._file, str(error)) from error
 
 
-def _connect(file: Path) -> sqlite3.Connection:
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file.touch(mode=0o600)
-    database = sqlite3.connect(file, check_same_thread=False, timeout=5.0)
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = FULL")
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    if version == 0:
-        database.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
-    elif version > SCHEMA_VERSION:
-        database.close()
-        raise OSError(f"it was written by a newer hub (schema {version}, this one knows {SCHEMA_VERSION})")
-    return database
-
-
 def _one(database: sqlite3.Connection, condition: str, value: str) -> Environment | None:
     row = database.execute(
         f"SELECT {ENVIRONMENT_COLUMNS} FROM environments WHERE {condition}",  # noqa: S608 - the condition is ours
@@ -207,7 +221,9 @@ def _one(database: sqlite3.Connection, condition: str, value: str) -> Environmen
     return None if row is None else _environment(row)
 
 
-def _environment(row: tuple[str, str, str, str, str | None, str, int, int, int | None, int | None]) -> Environment:
+def _environment(
+    row: tuple[str, str, str, str, str | None, str, int, int, int | None, int | None, int | None],
+) -> Environment:
     return Environment(
         id=row[0],
         connection_id=row[1],
@@ -219,4 +235,5 @@ def _environment(row: tuple[str, str, str, str, str | None, str, int, int, int |
         last_seen_at_ms=row[7],
         connected_at_ms=row[8],
         last_heartbeat_at_ms=row[9],
+        memory_synced_at_ms=row[10],
     )

@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,20 @@ import pytest
 from starlette.routing import Mount, Route, WebSocketRoute
 
 from lodger_hub.access.core.credentials import Absent, AuthClass, Presented, Unusable, digest_of, find_credential
-from lodger_hub.access.core.hosts import is_own_host, is_own_origin
+from lodger_hub.access.core.hosts import PublicUrl, is_own_host, is_own_origin, own_origin, public_url
 from lodger_hub.access.core.lockout import LOCK_S, SOURCES_KEPT, WINDOW_S, WRONG_ATTEMPTS, Lockout
+from lodger_hub.access.devices import Devices, Paired
 from lodger_hub.access.gate import Gate
 from lodger_hub.access.tokens import TokenBook, prepare_tokens
+from lodger_hub.api.devices import DeviceRoutes
 from lodger_hub.api.environments import Environments
-from lodger_hub.app import hub_app, routes
+from lodger_hub.api.mailbox import MailboxRoutes
+from lodger_hub.app import Handlers, hub_app, routes
 from lodger_hub.git_host.app import Allowed, GitHost
+from lodger_hub.mailbox.courier import Courier
 from lodger_hub.options import RelayLimits
+from lodger_hub.pages.site import Site
+from lodger_hub.reach import Reach
 from lodger_hub.relay.switchboard import Switchboard
 from lodger_hub.store.contract import TokenRole
 from lodger_hub.store.sqlite import SqliteHubStore
@@ -29,16 +36,27 @@ EXPECTED = {
     ("GET", "/v1/environments"): AuthClass.EITHER,
     ("GET", "/v1/environments/{device_id}"): AuthClass.EITHER,
     ("GET", "/v1/agents"): AuthClass.EITHER,
+    ("POST", "/v1/pairings"): AuthClass.OWNER,
+    ("POST", "/v1/pair"): AuthClass.PUBLIC,
+    ("GET", "/v1/devices"): AuthClass.CLIENT,
+    ("DELETE", "/v1/devices/{device_id}"): AuthClass.CLIENT,
+    ("POST", "/v1/devices/{device_id}/rotate"): AuthClass.CLIENT,
+    ("POST", "/v1/machines/{device_id}/mailbox"): AuthClass.CLIENT,
+    ("GET", "/v1/machines/{device_id}/mailbox"): AuthClass.CLIENT,
+    ("DELETE", "/v1/machines/{device_id}/mailbox/{client_message_id}"): AuthClass.CLIENT,
+    ("GET", ""): AuthClass.PUBLIC,
+    ("GET", "/{path:path}"): AuthClass.PUBLIC,
     ("WS", "/v1/environments/ws"): AuthClass.MACHINE,
     ("WS", "/v1/environments/{connection_id}/status/ws"): AuthClass.CLIENT,
     ("*", "/v1/git"): AuthClass.GIT,
 }
 ROLES = {
-    AuthClass.PUBLIC: {"none", "machine", "client"},
+    AuthClass.PUBLIC: {"none", "machine", "client", "phone"},
     AuthClass.MACHINE: {"machine"},
     AuthClass.GIT: {"machine"},
-    AuthClass.CLIENT: {"client"},
-    AuthClass.EITHER: {"machine", "client"},
+    AuthClass.CLIENT: {"client", "phone"},
+    AuthClass.OWNER: {"client"},
+    AuthClass.EITHER: {"machine", "client", "phone"},
 }
 
 
@@ -49,8 +67,10 @@ class Door:
         self.now = 1000.0
         self.store = store
         self.state = state
-        gate = Gate(tokens, Lockout(), store, frozenset({"hub.example"}), secure=False, mono=lambda: self.now)
-        board = Switchboard(RelayLimits(), store)
+        lockout = Lockout()
+        gate = Gate(tokens, lockout, store, frozenset({"hub.example"}), mono=lambda: self.now)
+        board = Switchboard(RelayLimits(), store, tokens.is_live)
+        self.devices = Devices(store, tokens, lockout, board, state, mono=lambda: self.now)
 
         async def allow(*_: object) -> Allowed:
             return Allowed()
@@ -58,12 +78,25 @@ class Door:
         async def ignore(*_: object) -> None:
             pass
 
-        git = GitHost(state / "git", allow, ignore)
-        self.table = routes(Environments(store, board, secure=False), git, gate)
+        handlers = Handlers(
+            Environments(store, board, gate, self.devices, Courier(store, tokens.has_device)),
+            DeviceRoutes(self.devices, lambda: Reach("http://127.0.0.1:7433", ())),
+            MailboxRoutes(store, board),
+            Site(state / "page"),
+            GitHost(state / "git", allow, ignore),
+        )
+        self.table = routes(handlers, gate)
         self.app = hub_app(self.table, gate)
+        self.phone_token = ""
+
+    async def pair(self, name: str = "phone") -> Paired:
+        made = await self.devices.make_code("127.0.0.1")
+        paired = await self.devices.pair(made.code, name, "127.0.0.1")
+        self.phone_token = paired.token
+        return paired
 
     def token(self, role: str) -> str:
-        return (self.state / f"{role}.token").read_text().strip()
+        return self.phone_token if role == "phone" else (self.state / f"{role}.token").read_text().strip()
 
     async def ask(
         self,
@@ -131,16 +164,15 @@ async def test_w12_every_route_has_the_class_it_should(door: Door) -> None:
 
 async def test_w8_w12_each_route_is_closed_to_every_other_class(door: Door) -> None:
     """By what the application does, not by what its table says."""
+    await door.pair()
     for (method, pattern), needed in EXPECTED.items():
-        path = pattern.replace("{device_id}", "d").replace("{connection_id}", "c")
+        path = re.sub(r"\{.*?\}", "x", pattern) or "/"
         path = "/v1/git/agent-1/state.git/info/refs" if method == "*" else path
         kind = "websocket" if method == "WS" else "http"
-        for role in ("none", "machine", "client"):
+        for role in ("none", "machine", "client", "phone"):
             headers = {} if role == "none" else bearer(door.token(role))
             status, _, content = await door.ask(path, method.replace("*", "GET"), headers, kind=kind)
-            refused = status in (401, 403) and (not isinstance(content, dict) or "errorCode" in content)
-            if method == "*" and role == "machine":
-                refused = status == 401
+            refused = isinstance(content, dict) and content.get("errorCode") in ("unauthenticated", "wrong_role")
             assert refused is (role not in ROLES[needed]), (method, path, role, status, content)
 
 
@@ -215,7 +247,7 @@ async def test_a_body_before_authentication_is_bounded(door: Door) -> None:
 
 
 async def test_answers_carry_the_security_headers(door: Door) -> None:
-    for path in ("/healthz", "/nothing", "/v1/agents"):
+    for path in ("/healthz", "/v1/nothing", "/v1", "/v1/agents", "/nothing.js"):
         _, headers, content = await door.ask(path)
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
@@ -265,5 +297,19 @@ def test_hosts_and_origins() -> None:
     assert not is_own_host(None, frozenset())
     assert not is_own_host("user@localhost", frozenset())
     assert not is_own_host("localhost/path", frozenset())
-    assert is_own_origin("http://LOCALHOST:1", "localhost:1", secure=False)
-    assert not is_own_origin("http://localhost:1", None, secure=False)
+    own = own_origin("LOCALHOST:1", secure=False, public=None)
+    assert is_own_origin("http://localhost:1", own)
+    assert is_own_origin(None, own)
+    assert not is_own_origin("https://localhost:1", own)
+    assert not is_own_origin("http://", own_origin("", secure=True, public=None))
+
+
+def test_a_public_address_has_an_origin_of_its_own() -> None:
+    public = public_url("https://Hub.Example:443/")
+    assert public == PublicUrl("https://hub.example", "hub.example", "hub.example")
+    assert own_origin("hub.example", secure=False, public=public) == "https://hub.example"
+    assert own_origin("hub.example:443", secure=False, public=public) == "https://hub.example"
+    assert own_origin("127.0.0.1:7433", secure=False, public=public) == "http://127.0.0.1:7433"
+    for bad in ("http://hub.example", "https://", "https://a/b", "https://u@h", "https://h?x", "hub.example"):
+        with pytest.raises(ValueError, match="public address"):
+            public_url(bad)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lodger_hub.errors import StoreFailed
-from lodger_hub.store.contract import AuditEntry, Environment, HubStore, Registration, StoredToken, TokenRole
+from lodger_hub.store.contract import AuditEntry, Device, Environment, HubStore, Registration, StoredToken, TokenRole
 from lodger_hub.store.sqlite import SqliteHubStore
 
 Open = Callable[[], Awaitable[HubStore]]
@@ -29,6 +29,9 @@ async def store(opened: Open) -> AsyncIterator[HubStore]:
     store = await opened()
     yield store
     await store.aclose()
+
+
+PHONE = Device("phone", "Ada's phone", TokenRole.CLIENT, 10, None)
 
 
 def registration(device: str, connection: str, name: str = "laptop") -> Registration:
@@ -83,7 +86,8 @@ async def test_pages_follow_the_first_registration(store: HubStore) -> None:
 
 
 async def test_tokens_and_audit(store: HubStore) -> None:
-    tokens = [StoredToken(f"t{n}", role, bytes([n]) * 32, n) for n, role in enumerate(TokenRole)]
+    tokens = [StoredToken(f"t{n}", role, bytes([n]) * 32, n, "phone") for n, role in enumerate(TokenRole)]
+    await store.add_device(PHONE)
     for token in tokens:
         await store.add_token(token)
     assert await store.tokens() == tokens
@@ -98,7 +102,8 @@ async def test_tokens_and_audit(store: HubStore) -> None:
 async def test_everything_is_there_after_a_new_start(opened: Open) -> None:
     store = await opened()
     made = await store.register(registration("d1", "c1"), 100)
-    await store.add_token(StoredToken("t", TokenRole.CLIENT, b"x" * 32, 1))
+    await store.add_device(PHONE)
+    await store.add_token(StoredToken("t", TokenRole.CLIENT, b"x" * 32, 1, "phone"))
     await store.aclose()
     with pytest.raises(StoreFailed):
         await store.tokens()

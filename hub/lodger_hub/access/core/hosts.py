@@ -2,6 +2,7 @@
 
 import ipaddress
 from collections.abc import Set
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 
@@ -31,8 +32,35 @@ def is_own_host(header: str | None, names: Set[str]) -> bool:
     return True
 
 
-def is_own_origin(origin: str | None, host_header: str | None, *, secure: bool) -> bool:
+def is_own_origin(origin: str | None, own: str) -> bool:
     """No Origin (no browser) passes; a browser's must be the hub's own page under the very same host and port."""
-    if origin is None:
-        return True
-    return origin.lower() == f"{'https' if secure else 'http'}://{(host_header or '').lower()}"
+    return origin is None or origin.lower() == own
+
+
+@dataclass(frozen=True, slots=True)
+class PublicUrl:
+    """The address under which a proxy that holds a certificate (Caddy, Tailscale) shows this hub."""
+
+    origin: str
+    netloc: str
+    name: str
+
+
+def public_url(text: str) -> PublicUrl:
+    """Raises: ValueError with words."""
+    parts = urlsplit(text.strip().lower())
+    if parts.scheme != "https" or parts.hostname is None or parts.username is not None:
+        raise ValueError(f"a public address begins with https:// and a host name: {text!r} does not")
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        raise ValueError(f"a public address has no path: {text!r} has")
+    netloc = parts.netloc.removesuffix(":443")
+    return PublicUrl(f"https://{netloc}", netloc, parts.hostname)
+
+
+def own_origin(host_header: str, *, secure: bool, public: PublicUrl | None) -> str:
+    """The origin of the page that was loaded from here under this Host header. Browsers leave a standard port out of
+    both. Behind the public address the hub itself is spoken to without TLS."""
+    host = host_header.lower()
+    if public is not None and host in (public.netloc, f"{public.netloc}:443"):
+        return public.origin
+    return f"{'https' if secure else 'http'}://{host}"

@@ -27,6 +27,9 @@ class _Source:
 class Lockout:
     """Counts per source address. Times are monotonic seconds given by the caller."""
 
+    attempts: int = WRONG_ATTEMPTS
+    window_s: float = WINDOW_S
+    lock_s: float = LOCK_S
     _sources: dict[str, _Source] = field(default_factory=dict)
 
     def wait_s(self, source: str, digest: bytes | None, now: float) -> float:
@@ -39,14 +42,23 @@ class Lockout:
     def wrong(self, source: str, now: float) -> bool:
         """Note a wrong credential; true when this one closed the lock."""
         known = self._source(source, now)
-        if now - known.window_began_at > WINDOW_S:
+        if now - known.window_began_at > self.window_s:
             known.window_began_at, known.wrong = now, 0
         known.wrong += 1
-        if known.wrong < WRONG_ATTEMPTS or known.locked_until > now:
+        if known.wrong < self.attempts or known.locked_until > now:
             return False
-        known.locked_until = now + LOCK_S
+        known.locked_until = now + self.lock_s
         known.window_began_at, known.wrong = now, 0
         return True
+
+    def not_wrong(self, source: str, *, closed: bool) -> None:
+        """Take one `wrong` back, with what it returned: for attempts that are counted before they are looked at."""
+        known = self._sources.get(source)
+        if known is None:
+            return
+        if closed:
+            known.locked_until, known.wrong = 0.0, self.attempts
+        known.wrong = max(0, known.wrong - 1)
 
     def right(self, source: str, digest: bytes, now: float) -> None:
         known = self._source(source, now)

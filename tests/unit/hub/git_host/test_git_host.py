@@ -69,6 +69,16 @@ def test_push_moves_the_head_and_tells(hub: RunningHost, tmp_path: Path) -> None
     assert (other / "one.md").read_bytes() == b"one"
 
 
+def test_a_hub_without_git_says_so(hub: RunningHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lodger_hub.git_host.repositories._GIT_PLACES", ())
+    request = urllib.request.Request(f"{hub.url(AGENT)}/info/refs?service=git-upload-pack")
+    request.add_header("Authorization", basic(TOKEN))
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=10)
+    with refused.value as answer:
+        assert (answer.status, b"install git" in answer.read()) == (503, True)
+
+
 def test_large_chunked_push_and_refusal_above_the_cap(hub: RunningHost, tmp_path: Path) -> None:
     place = clone(hub, tmp_path / "a")
     head = commit(place, "big", os.urandom(3 * 1024 * 1024))
