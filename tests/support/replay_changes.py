@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from support.replay_cleaned import clean
 from support.replay_model import SLOW_PIECES
-from support.replay_normal import condense, is_text
+from support.replay_normal import condense, is_text, text_of
 from support.replay_recording import Frame, Kind, Line
 
 Change = Callable[[list[Line]], list[Line]]
@@ -160,6 +160,31 @@ def own_tool_words(lines: list[Line]) -> list[Line]:
         _reworded(line, theirs, next(ours)) if theirs in json.dumps(line.frame) else line
         for line in _texts_joined(lines)
     ]
+
+
+def unknown_tool(lines: list[Line]) -> list[Line]:
+    """The third call, of the tool that was withdrawn."""
+    call, tools = "call_stub_12_0", "Bash, Read, Write, Edit, Glob, Grep"
+    ours = f"There is no tool named lookup_weather here, so nothing ran. Your tools are: {tools}."
+    unstarted = both(
+        drop(lambda line: is_frame(line, "client_tool_start") and line.frame["delta"]["tool_call_id"] == call),
+        each(
+            "update_loop_status",
+            lambda frame: frame["loop_status"].update(executing_tool_call_ids=[]),
+            lambda frame: call in frame["loop_status"]["executing_tool_call_ids"],
+        ),
+    )(lines)
+
+    def returned(frame: Frame) -> None:
+        frame["delta"]["tool_return"] = frame["delta"]["tool_returns"][0]["tool_return"] = ours
+
+    def said(frame: Frame) -> None:
+        frame["delta"]["content"][0]["text"] = f"Tool said: {ours}"
+
+    return both(
+        each("tool_return_message", returned, lambda frame: frame["delta"]["tool_call_id"] == call),
+        each("assistant_message", said, lambda frame: "Tool not found" in text_of(frame)),
+    )(_texts_joined(unstarted))
 
 
 def _reworded(line: Line, theirs: str, ours: str) -> Line:

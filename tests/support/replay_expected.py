@@ -35,6 +35,7 @@ from support.replay_changes import (
     second_question_dropped,
     started_after_abort,
     turn_goes_on,
+    unknown_tool,
     whole_path,
     without_third_run,
 )
@@ -51,6 +52,7 @@ RECORDINGS = (
     "08",
     "09",
     "10",
+    "18",
     "22",
     "23",
     "24",
@@ -180,6 +182,12 @@ DIFFERENCES: tuple[Difference, ...] = (
         "The words of a tool's result are Lodger's own.",
         ("31",),
         own_tool_words,
+    ),
+    Difference(
+        "unknown-tool",
+        "A call of a tool that is not there is refused before anything starts, so no start of it is shown.",
+        ("18",),
+        unknown_tool,
     ),
     Difference(
         "preview-path",

@@ -3,8 +3,8 @@
     python tests/support/replay_model.py WORKSPACE   prints one line: {"url": "http://127.0.0.1:PORT", "port": PORT}
 
 The newest user message decides: RUN_ECHO, RUN_TOUCH and RUN_SLEEP call the shell, RUN_WRITE writes a file in the
-workspace, SLOW_TEXT answers a piece at a time, REASON thinks first, FAIL_ME is refused with status 400, anything else
-is greeted. After a tool result it repeats that result.
+workspace, RUN_EXT calls a tool of the client, SLOW_TEXT answers a piece at a time, REASON thinks first, FAIL_ME is
+refused with status 400, anything else is greeted. After a tool result it repeats that result.
 
 SLOW_TEXT waits for leave: POST /leave {"pieces": N} lets the first N of its pieces out, so that a replay and not a
 clock decides how much was said before the next thing happens. It ends when its standard input is closed.
@@ -31,6 +31,7 @@ CALLS = {
             "description": "Sleep for a while",
         },
     ),
+    "RUN_EXT": ("lookup_weather", {"city": "Paris"}),
     "RUN_WRITE": ("Write", {"file_path": "WORKSPACE/notes/made-by-agent.txt", "content": "line one\nline two\n"}),
 }
 USAGE = {"prompt_tokens": 1200, "completion_tokens": 25, "total_tokens": 1225}

@@ -20,6 +20,7 @@ KINDS = {
     "return": rf"synthetic-tool-return-{UUID}",
     "echo": rf"user-msg-{UUID}",
     "error": rf"message-error-run-{UUID}-\d+",
+    "external": rf"external-tool-{UUID}",
     "agent": rf"agent-(?:local-)?{UUID}",
     "client": rf"cm-{UUID}",
     "conversation": rf"local-conv-\d+|conv-{UUID}",
