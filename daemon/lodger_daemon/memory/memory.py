@@ -172,7 +172,8 @@ class Memory:
         self._request(agent_id, box, fetch=False)
 
     def head_announced(self, agent_id: AgentId, head: str) -> None:
-        if not is_agent_id(agent_id):
+        # A hub may announce any number of names; what is kept is kept of agents that are here.
+        if not is_agent_id(agent_id) or (agent_id not in self._agents and not self._folder(agent_id).exists()):
             return
         agent = self._agent(agent_id)
         agent.announced = head

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.contract import SyncOutcome
 from lodger_daemon.memory.errors import MemoryUnavailable
 from lodger_daemon.memory.published import CHECKOUT, MAIN, REMOTE
@@ -299,6 +300,14 @@ async def test_server_in_trouble_is_tried_again_and_survived(tmp_path: Path, hub
             await restarted.memory.start()
             await restarted.memory.settled(AGENT, 20)
             assert hub.host.head(AGENT) == commit
+
+
+async def test_heads_of_agents_that_are_not_here_are_not_kept(tmp_path: Path, hub: RunningHost) -> None:
+    """A hub may announce any number of names."""
+    async with machine(tmp_path / "a", hub) as one:
+        for number in range(3):
+            one.memory.head_announced(AgentId(f"agent-{number}"), "0" * 40)
+        assert set(one.memory._agents) == {AGENT}
 
 
 async def test_rewritten_remote_is_not_followed(tmp_path: Path, hub: RunningHost) -> None:
