@@ -24,7 +24,7 @@ class ClientInfo(WireModel):
     title: str | None = None
     version: str | None = None
     capabilities: JsonValue = None
-    """What a client of ours can do beyond protocol v2, read by `Capabilities.of`."""
+    """What a client of ours can do beyond protocol v2, read by `read_capabilities`."""
 
 
 class CreateAgentSpec(WireModel):

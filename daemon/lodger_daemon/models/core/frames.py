@@ -51,7 +51,7 @@ class CancelOrder:
 
 @dataclass(frozen=True, slots=True)
 class ForgetOrder:
-    """The provider's key was changed: read it again, and close its connections."""
+    """The provider's key was changed: read it again."""
 
     provider_name: str
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from ipaddress import ip_address
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -196,7 +197,10 @@ def tidy_url(url: str, dialect: Dialect) -> str:
 
 def is_loopback(url: str) -> bool:
     host = urlsplit(url).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def worker_environment(environment: Mapping[str, str], dialect: Dialect) -> dict[str, str]:
