@@ -162,6 +162,32 @@ def own_tool_words(lines: list[Line]) -> list[Line]:
     ]
 
 
+def command_shown_once(lines: list[Line]) -> list[Line]:
+    repeated = [
+        index
+        for index, line in enumerate(lines)
+        if index and _status(line) == "EXECUTING_COMMAND" and line.frame == lines[index - 1].frame
+    ]
+    return [line for index, line in enumerate(lines) if index not in repeated]
+
+
+def folder_error(lines: list[Line]) -> list[Line]:
+    """A folder that is missing is told as one that is a file; the device status follows in both cases."""
+    words = "is not a folder on this machine."
+    asked = _index(
+        lines, lambda line: line.kind is Kind.SENT and line.frame.get("payload", {}).get("cwd") == "/does/not/exist"
+    )
+    template = lines[_index(lines, lambda line: is_frame(line, "loop_error"))]
+    told = _reworded(template, "Not a directory: <workspace>/README.md", f"/does/not/exist {words}")
+    told.frame["delta"]["id"] = "lifecycle-00000000-0000-4000-8000-000000000000"
+    after = each(
+        "loop_error",
+        lambda frame: frame["delta"].update(message=f"<workspace>/README.md {words}"),
+        lambda frame: frame["delta"]["message"].startswith("Not a directory"),
+    )(lines[asked + 2 :])
+    return [*lines[: asked + 2], told, *after]
+
+
 def unknown_tool(lines: list[Line]) -> list[Line]:
     """The third call, of the tool that was withdrawn."""
     call, tools = "call_stub_12_0", "Bash, Read, Write, Edit, Glob, Grep"

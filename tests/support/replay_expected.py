@@ -11,10 +11,12 @@ from support.replay_changes import (
     agent,
     answer_first,
     both,
+    command_shown_once,
     comment_for_all,
     drop,
     each,
     folded_in,
+    folder_error,
     info,
     input_gets_an_id,
     is_frame,
@@ -52,6 +54,7 @@ RECORDINGS = (
     "08",
     "09",
     "10",
+    "14",
     "18",
     "22",
     "23",
@@ -103,7 +106,7 @@ def expected(name: str) -> list[Line]:
 
 
 ALL_STARTED = tuple(name for name in RECORDINGS if name != "10")
-TALKING = tuple(name for name in RECORDINGS if name not in ("10", "22"))
+TALKING = tuple(name for name in RECORDINGS if name not in ("10", "14", "22"))
 ASKING = ("02", "03", "07", "24", "27", "29", "30", "31")
 
 DIFFERENCES: tuple[Difference, ...] = (
@@ -182,6 +185,19 @@ DIFFERENCES: tuple[Difference, ...] = (
         "The words of a tool's result are Lodger's own.",
         ("31",),
         own_tool_words,
+    ),
+    Difference(
+        "command-shown-once",
+        "That a command is at work is shown once.",
+        ("14",),
+        command_shown_once,
+    ),
+    Difference(
+        "missing-folder",
+        "A working folder that does not exist is told as an error, as one that is a file is; a device status with the "
+        "folder that holds follows, so a client can roll back.",
+        ("14",),
+        folder_error,
     ),
     Difference(
         "unknown-tool",

@@ -20,7 +20,7 @@ from support.replay_expected import FLOATING, PRELUDES, expected
 from support.replay_normal import named
 from support.replay_player import NotSeen, Player
 from support.replay_recording import Frame, Kind, Line
-from support.sandbox_users import user_of_boxes
+from support.sandbox_users import own, user_of_boxes
 
 MODEL = Path(__file__).with_name("replay_model.py")
 SEEN_LIMIT_S = 30.0
@@ -111,11 +111,15 @@ def _settled(frames: list[Frame]) -> list[Frame]:
 @contextlib.asynccontextmanager
 async def replay_place(*, ask_every_command: bool) -> AsyncIterator[Place]:
     """A server of its own, with that setting of the person's."""
-    user_of_boxes()
+    user = user_of_boxes()
     async with new_world("replay") as world:
         home = world.home("machine")
         argv = [sys.executable, str(MODEL), str(home.workspace)]
         model = await world.start("model", argv, {"LANG": "C.UTF-8"}, stdin=subprocess.PIPE)
+        # What the recorded clients found there.
+        (home.workspace / "notes").mkdir()
+        (home.workspace / "README.md").write_text("A project.\n")
+        own(home.workspace, user)
         _write_settings(home, str(model.first["url"]), ask_every_command)
         server = await _start_server(world, home)
         yield Place(home, str(model.first["url"]), server)

@@ -38,20 +38,28 @@ async def change_device_state(connection: ClientConnection, command: ChangeDevic
     connection.watch(key)
     conversations = connection.services.conversations
     before = await conversations.snapshot(key)
-    if payload.mode is not None and payload.mode not in list(Mode):
-        show_loop_error(connection, key, f"Unsupported permission mode: {payload.mode}")
-        return
     if not before.processing:
         connection.show(loop_status(key, replace(before.loop, status=LoopStatus.EXECUTING_COMMAND)))
     cwd = None if payload.cwd is None else _absolute(payload.cwd, before.cwd)
-    try:
-        if payload.mode is not None or cwd is not None:
-            await conversations.change_state(key, None if payload.mode is None else Mode(payload.mode), cwd)
-    except ConversationError as error:
-        show_loop_error(connection, key, str(error))
+    error = await _change(connection, key, payload.mode, cwd)
+    if error is not None:
+        show_loop_error(connection, key, error)
     connection.show_device(key, force=True)
     if not before.processing:
         connection.show(loop_status(key, (await conversations.snapshot(key)).loop))
+
+
+async def _change(connection: ClientConnection, key: ConversationKey, mode: str | None, cwd: str | None) -> str | None:
+    """What kept the change from being made, in words for the person."""
+    if mode is not None and mode not in list(Mode):
+        return f"Unsupported permission mode: {mode}"
+    if mode is None and cwd is None:
+        return None
+    try:
+        await connection.services.conversations.change_state(key, None if mode is None else Mode(mode), cwd)
+    except ConversationError as error:
+        return str(error)
+    return None
 
 
 def _absolute(cwd: str, current: str) -> str:
