@@ -34,26 +34,6 @@ class SettingsFile:
 
         return self._change(add)
 
-    def set_provider(self, name: str, fields: dict[str, object]) -> Settings:
-        """Add or replace one provider. Keys are never stored here. Raises: SettingsError."""
-
-        def put(document: "TOMLDocument") -> None:
-            _table(document, "providers")[name] = fields
-
-        return self._change(put)
-
-    def remove_provider(self, name: str) -> Settings:
-        def drop(document: "TOMLDocument") -> None:
-            _table(document, "providers").pop(name, None)
-
-        return self._change(drop)
-
-    def set_value(self, section: str, key: str, value: object) -> Settings:
-        def put(document: "TOMLDocument") -> None:
-            _table(document, section)[key] = value
-
-        return self._change(put)
-
     def _change(self, change: "Callable[[TOMLDocument], None]") -> Settings:
         import tomlkit
 

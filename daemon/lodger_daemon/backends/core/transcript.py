@@ -67,15 +67,3 @@ def parts_of(content: Json) -> tuple[JsonObject, ...]:
     if isinstance(content, list):
         return tuple(part for part in content if isinstance(part, dict))
     return ()
-
-
-def join_contents(contents: list[Json]) -> Json:
-    """One content of several messages, a newline part between them; a single text stays a plain string."""
-    if len(contents) == 1:
-        return contents[0]
-    joined: list[Json] = []
-    for content in contents:
-        if joined:
-            joined.append({"type": "text", "text": "\n"})
-        joined.extend(parts_of(content))
-    return joined

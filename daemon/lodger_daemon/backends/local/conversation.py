@@ -34,10 +34,6 @@ class LocalConversation:
         """The newest value of each reminder the model still sees."""
         return self._shown
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._in_context
-
     def add(self, message: TranscriptMessage) -> None:
         self._in_context.append(message)
         self._view.add(message)
@@ -54,6 +50,3 @@ class LocalConversation:
 
     def messages(self) -> tuple[ModelMessage, ...]:
         return self._view.messages()
-
-    def newest_assistant(self) -> TranscriptMessage | None:
-        return next((m for m in reversed(self._in_context) if m.kind is MessageKind.ASSISTANT), None)

@@ -1,4 +1,4 @@
-"""The rules of the queue (BEHAVIOUR.md A13): what a turn takes, what has room, why nothing moves."""
+"""The rules of the queue (BEHAVIOUR.md A13): what a turn takes, and what has room."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,25 +25,6 @@ class Moment(StrEnum):
     TURN_START = "turn_start"
     TOOL_BOUNDARY = "tool_boundary"
     """In mid-turn, after a batch of tools, before its results go to the model."""
-
-
-class BlockedReason(StrEnum):
-    """Why the head of the queue does not start a turn."""
-
-    INTERRUPT_IN_PROGRESS = "interrupt_in_progress"
-    PENDING_APPROVALS = "pending_approvals"
-    COMMAND_RUNNING = "command_running"
-    STREAMING = "streaming"
-
-
-@dataclass(frozen=True, slots=True)
-class Occupancy:
-    """What goes on in a conversation, as far as the queue cares."""
-
-    interrupting: bool = False
-    open_questions: int = 0
-    command_running: bool = False
-    turn_active: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +92,6 @@ def batch_settings(batch: Sequence[InboxItem]) -> TurnSettings:
 def batch_content(batch: Sequence[InboxItem]) -> list[Json]:
     """The parts of the one user message that the batch becomes."""
     return joined_parts(message.content for item in batch for message in item.messages)
-
-
-def blocked_reason(occupancy: Occupancy) -> BlockedReason | None:
-    """Why the queue cannot start a turn now; None when it can."""
-    if occupancy.interrupting:
-        return BlockedReason.INTERRUPT_IN_PROGRESS
-    if occupancy.open_questions > 0:
-        return BlockedReason.PENDING_APPROVALS
-    if occupancy.command_running:
-        return BlockedReason.COMMAND_RUNNING
-    if occupancy.turn_active:
-        return BlockedReason.STREAMING
-    return None
 
 
 def _not_now(item: InboxItem, moment: Moment) -> bool:

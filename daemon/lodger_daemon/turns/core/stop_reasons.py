@@ -1,7 +1,6 @@
 """The one table of stop reasons (BEHAVIOUR.md A4). Values are words of the wire."""
 
 from enum import StrEnum
-from typing import Final
 
 
 class StopReason(StrEnum):
@@ -17,7 +16,3 @@ class StopReason(StrEnum):
     INSUFFICIENT_CREDITS = "insufficient_credits"
     LLM_API_ERROR = "llm_api_error"
     ERROR = "error"
-
-
-ENDS_TURN: Final = frozenset(StopReason) - {StopReason.REQUIRES_APPROVAL}
-"""Every reason but the one that is answered by tool results."""

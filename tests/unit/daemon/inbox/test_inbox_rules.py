@@ -13,13 +13,10 @@ from lodger_daemon.inbox.core.rules import (
     HARD_LIMIT,
     SOFT_LIMIT,
     Admit,
-    BlockedReason,
     Moment,
     NoRoom,
-    Occupancy,
     batch_content,
     batch_settings,
-    blocked_reason,
     next_batch,
     room_for,
 )
@@ -141,18 +138,6 @@ def test_room(kind: ItemKind, waiting: dict[ItemKind, int], expected: Admit) -> 
 )
 def test_no_room(kind: ItemKind, waiting: dict[ItemKind, int]) -> None:
     assert isinstance(room_for(kind, waiting), NoRoom)
-
-
-def test_blocked_reasons_in_their_order() -> None:
-    everything = Occupancy(interrupting=True, open_questions=1, command_running=True, turn_active=True)
-    reasons = [
-        blocked_reason(everything),
-        blocked_reason(replace(everything, interrupting=False)),
-        blocked_reason(replace(everything, interrupting=False, open_questions=0)),
-        blocked_reason(Occupancy(turn_active=True)),
-        blocked_reason(Occupancy()),
-    ]
-    assert reasons == [*BlockedReason, None]
 
 
 def test_item_ids() -> None:

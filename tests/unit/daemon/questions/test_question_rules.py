@@ -3,33 +3,16 @@
 import pytest
 
 from lodger_daemon.clock import WallTime
-from lodger_daemon.identity import ToolCallId
 from lodger_daemon.questions.core.arguments import arguments_digest
 from lodger_daemon.questions.core.rules import (
     DEFAULT_LIMIT_S,
-    AskNext,
-    BatchCall,
-    BatchDecided,
-    CallState,
-    JudgeAgain,
     QuestionStatus,
     Settlement,
-    StillAsking,
-    after_answer,
-    next_step,
     permits,
-    question_id_for,
     remaining_s,
     settle,
 )
 from lodger_daemon.turns.contract import Allow, Deny
-
-ONE, TWO, THREE = (ToolCallId(f"call-{number}") for number in (1, 2, 3))
-ASKED, UNDECIDED, ALLOWED, DENIED = CallState.ASKED, CallState.UNDECIDED, CallState.ALLOWED, CallState.DENIED
-
-
-def calls(*states: CallState) -> tuple[BatchCall, ...]:
-    return tuple(BatchCall(name, state) for name, state in zip((ONE, TWO, THREE), states, strict=False))
 
 
 def test_the_digest_is_of_the_values_and_not_of_their_order() -> None:
@@ -73,33 +56,3 @@ def test_r8_a_clock_that_was_moved_neither_keeps_a_question_for_ever_nor_revives
     now: float, expected: float
 ) -> None:
     assert remaining_s(WallTime(100.0), WallTime(100.0 + DEFAULT_LIMIT_S), WallTime(now)) == expected
-
-
-def test_people_are_asked_one_call_at_a_time() -> None:
-    assert next_step(calls(ALLOWED, UNDECIDED, UNDECIDED)) == AskNext(TWO)
-    assert next_step(calls(UNDECIDED, ASKED)) == StillAsking(TWO)
-    assert next_step(calls(ALLOWED, DENIED)) == BatchDecided()
-    assert next_step(()) == BatchDecided()
-
-
-def test_after_an_answer_the_next_call_is_asked() -> None:
-    step = after_answer(calls(ASKED, UNDECIDED), ONE, settle(Deny("no"), "Bash", {}))
-    assert step == (calls(DENIED, UNDECIDED), AskNext(TWO))
-
-
-def test_a_saved_rule_judges_the_rest_again() -> None:
-    allowed = settle(Allow(suggestion_ids=("s1",)), "Bash", {})
-    assert after_answer(calls(ASKED, UNDECIDED, ALLOWED), ONE, allowed) == (
-        calls(ALLOWED, UNDECIDED, ALLOWED),
-        JudgeAgain((TWO,)),
-    )
-    assert after_answer(calls(ASKED), ONE, allowed) == (calls(ALLOWED), BatchDecided())
-
-
-def test_an_answer_for_a_call_that_was_not_asked_changes_nothing() -> None:
-    before = calls(ALLOWED, ASKED, UNDECIDED)
-    assert after_answer(before, ONE, settle(Deny("no"), "Bash", {})) == (before, StillAsking(TWO))
-
-
-def test_the_id_on_the_wire() -> None:
-    assert question_id_for(ONE) == "perm-call-1"

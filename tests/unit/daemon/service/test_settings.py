@@ -63,12 +63,5 @@ def test_a_broken_file_is_never_replaced(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
     path.write_text("[permissions\ndeny = ['Bash']")
     with pytest.raises(SettingsError):
-        SettingsFile(path).set_provider("x", {"base_url": "http://127.0.0.1:1/v1"})
+        SettingsFile(path).add_rule("deny", "Bash")
     assert path.read_text() == "[permissions\ndeny = ['Bash']"
-
-
-def test_providers_come_and_go(tmp_path: Path) -> None:
-    file = SettingsFile(tmp_path / "settings.toml")
-    settings = file.set_provider("mine", {"base_url": "http://127.0.0.1:1/v1", "models": ["a", "b"]})
-    assert settings.providers["mine"].models == ("a", "b")
-    assert file.remove_provider("mine").providers == {}
