@@ -50,7 +50,7 @@ def _characters(report: Report) -> int:
             return len(text)
         case ReasoningChunk(text, signature):
             return len(text) + len(signature or "")
-        case ToolCallChunk(arguments_fragment=fragment):
-            return len(fragment)
+        case ToolCallChunk():
+            return len(report.tool_call_id or "") + len(report.name or "") + len(report.arguments_fragment)
         case _:
             return 0

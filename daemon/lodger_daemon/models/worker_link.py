@@ -14,10 +14,7 @@ from lodger_daemon.models.contract import (
     FailureKind,
     ModelChunk,
     ModelFailure,
-    ReasoningChunk,
     StepEnded,
-    TextChunk,
-    ToolCallChunk,
 )
 from lodger_daemon.models.core.frames import (
     LINE_LIMIT_BYTES,
@@ -37,11 +34,6 @@ from lodger_daemon.models.reports import Reports
 _FIRST_PAUSE_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 15.0
 _STEADY_AFTER_S: Final = 60.0
-ANSWER_LIMIT: Final = 16 * 1024 * 1024
-"""Characters of one answer, its calls and thoughts included. The longest that models give today, 128,000 tokens, has
-half a million."""
-CHUNK_WEIGHT: Final = 64
-"""What a chunk counts beside its text, so that many small ones find an end too."""
 _END_LIMIT_S: Final = 2.0
 _LIST_LIMIT_S: Final = 10.0
 """Somewhat longer than the worker's own limit, so that its words win."""
@@ -155,7 +147,7 @@ class WorkerLink:
             while not ended:
                 report = await request.next()
                 if isinstance(report, ModelFailure):
-                    ended = True
+                    # Also when it was made on this side, for an answer without an end: then the worker must let go.
                     report.output_seen = report.output_seen or output_seen
                     raise report
                 assert not isinstance(report, ModelsListed)
