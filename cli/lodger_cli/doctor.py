@@ -55,7 +55,7 @@ def run_checks() -> list[Check]:
     try:
         facts = asyncio.run(daemon_facts())
     except WireError as error:
-        checks.append(Check("daemon", "warning", str(error), "Start it with `lodger up`."))
+        checks.append(Check("daemon", "warning", str(error)))
         return checks
     checks.append(Check("daemon", "ok", f"running, version {facts['machine']['version']}"))
     probes: tuple[Callable[[Facts], list[Check]], ...] = (_link, _model, _memory, _store)
@@ -135,10 +135,17 @@ def _link(facts: Facts) -> list[Check]:
 
 
 def _model(facts: Facts) -> list[Check]:
+    advice = "`lodger models` lists what can be used; `lodger ask --model HANDLE …` changes the agent's model."
+    unserved = [
+        Check("model", "warning", f"{agent['name']} has {agent['model']}, which no connected provider serves", advice)
+        for agent in facts["agents"]
+        if not agent["model_served"]
+    ]
     model = facts["model"]
     if model["practice"]:
-        return [Check("model", "warning", "only the practice model", "Connect a real one with `lodger connect`.")]
-    return [Check("model", "ok", model["default"])]
+        advice = "Connect a real one with `lodger connect`."
+        return [Check("model", "warning", "only the practice model", advice), *unserved]
+    return [Check("model", "ok", f"{model['default']} for new agents"), *unserved]
 
 
 def _memory(facts: Facts) -> list[Check]:

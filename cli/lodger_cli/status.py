@@ -46,7 +46,7 @@ def status_lines(facts: Facts, now: float) -> list[str]:
     for agent in facts["agents"]:
         memory = agent["memory"]
         lines.append(
-            f"Agent      {agent['name']} ({agent['id']}): memory {memory['outcome']}, "
+            f"Agent      {agent['name']} ({agent['id']}), {agent['model']}: memory {memory['outcome']}, "
             f"{memory['ahead']} unsynced, {age(_since(memory.get('at'), now))}"
             + (f" — {memory['detail']}" if memory.get("detail") else "")
         )

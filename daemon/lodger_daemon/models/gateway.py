@@ -109,7 +109,7 @@ class Models:
             raise ModelFailure(
                 FailureKind.UNKNOWN_MODEL,
                 f"No connected provider serves {request.handle!r}. `lodger models` lists what there is; "
-                "`lodger connect` adds a provider.",
+                "`lodger connect` adds a provider, and `--model HANDLE` changes the agent's model.",
             )
         body = json.dumps(encode(request, provider, model), separators=(",", ":")).encode()
         link = self._litellm if provider.dialect is Dialect.LITELLM else self._lean
@@ -117,6 +117,8 @@ class Models:
         try:
             async for chunk in chunks:
                 yield chunk
+        except ModelFailure as failure:
+            raise _with_advice(failure, name) from None
         finally:
             await chunks.aclose()
 
@@ -288,6 +290,19 @@ class Models:
             if provider is not None and provider.source == "found":
                 self._listed[name] = models
                 self._reachable[name] = ""
+
+
+def _with_advice(failure: ModelFailure, provider: str) -> ModelFailure:
+    """A refused key is mended by its person only, so the words say how."""
+    if failure.kind is not FailureKind.AUTHENTICATION:
+        return failure
+    return ModelFailure(
+        failure.kind,
+        f"{failure.message} (the key of {provider} was not accepted; `lodger connect {provider}` takes another)",
+        status=failure.status,
+        retry_after_s=failure.retry_after_s,
+        output_seen=failure.output_seen,
+    )
 
 
 def _practice_entry(default: str) -> ModelInfo:

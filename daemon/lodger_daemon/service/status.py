@@ -95,7 +95,13 @@ class StatusReport:
                     else f"{usage.free / GIB:.1f} GiB free",
                 },
                 "agents": [
-                    {"id": agent.id, "name": agent.name, "memory": sync_facts(self._memory.status(agent.id))}
+                    {
+                        "id": agent.id,
+                        "name": agent.name,
+                        "model": agent.model,
+                        "model_served": await self._models.describe(agent.model) is not None,
+                        "memory": sync_facts(self._memory.status(agent.id)),
+                    }
                     for agent in agents
                 ],
             }

@@ -93,4 +93,6 @@ def test_the_command_starts_with_default_signals_and_no_extra_descriptor(request
     with tempfile.TemporaryFile() as output:
         run_with_policy(policy, request_here, stdin=subprocess.DEVNULL, stdout=output)
         output.seek(0)
-        assert output.read() == b"SigIgn:\t0000000000000000\n0\n1\n2\n3\n"
+        ignored, *descriptors = output.read().split()[1:]
+    # Signals 32 and 33 are the C library's own: no program can set them, and make hands them down ignored.
+    assert (int(ignored, 16) & ~0b11 << 31, descriptors) == (0, [b"0", b"1", b"2", b"3"])

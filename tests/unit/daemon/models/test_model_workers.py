@@ -63,7 +63,8 @@ async def test_the_key_goes_where_each_dialect_wants_it(models: Models, endpoint
 async def test_a_key_that_the_provider_repeats_is_not_shown(models: Models) -> None:
     fault = {"status": 401, "message": f"wrong key {KEY}", "code": "invalid_api_key"}
     found = await failure(models, scripted("openai/scripted", {"fault": fault}))
-    assert (found.message, str(found)) == ("HTTP 401: wrong key ***",) * 2
+    advice = "(the key of openai was not accepted; `lodger connect openai` takes another)"
+    assert (found.message, str(found)) == (f"HTTP 401: wrong key *** {advice}",) * 2
 
 
 async def test_the_quirks_over_real_http(models: Models) -> None:
