@@ -15,6 +15,10 @@ memory = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="An agent
 sandbox = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The box that agents' commands run in.")
 app.add_typer(memory, name="memory")
 app.add_typer(sandbox, name="sandbox")
+devices = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Who may use this hub: phones, and this machine's own programs."
+)
+app.add_typer(devices, name="devices")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Agent = Annotated[str, typer.Option("--agent", metavar="ID", help="An agent's id; without it the first one.")]
@@ -34,6 +38,16 @@ PermissionMode = Annotated[
         metavar="MODE",
         help="How much this conversation asks from now on: strict, standard, acceptEdits or unrestricted.",
     ),
+]
+Lan = Annotated[bool, typer.Option("--lan", help="Also listen with TLS for phones in this network.")]
+LanPort = Annotated[int, typer.Option(metavar="PORT", help="The port of --lan; without it the one behind --port.")]
+TlsCert = Annotated[
+    str, typer.Option(metavar="FILE", help="A certificate chain in PEM; with --lan instead of one made here.")
+]
+TlsKey = Annotated[str, typer.Option(metavar="FILE", help="Its key in PEM.")]
+PublicUrl = Annotated[str, typer.Option(metavar="URL", help="Where a proxy with a certificate shows this hub.")]
+PublicName = Annotated[
+    list[str], typer.Option(metavar="NAME", help="A host name under which the hub is reached; may be repeated.")
 ]
 WhileFd = Annotated[int, typer.Option("--while-fd", hidden=True)]
 
@@ -58,12 +72,20 @@ def lodger(
 @app.command()
 def up(
     port: Annotated[int, typer.Option(metavar="PORT", help="The hub's port on loopback; 0 takes any free one.")] = 8377,
+    lan: Lan = False,
+    lan_port: LanPort = -1,
+    tls_cert: TlsCert = "",
+    tls_key: TlsKey = "",
+    public_url: PublicUrl = "",
+    public_name: PublicName = [],  # noqa: B006 - typer's way to say "none", and it is only read
     as_json: Json = False,
 ) -> None:
     """Run a hub and a daemon on this machine until Ctrl-C."""
+    from lodger_cli.serve import HubFlags
     from lodger_cli.up import up as run
 
-    run(port=port, as_json=as_json)
+    flags = HubFlags("127.0.0.1", port, lan, lan_port, tls_cert, tls_key, public_url, tuple(public_name))
+    run(flags, as_json=as_json)
 
 
 @app.command()
@@ -106,17 +128,62 @@ def hub(
         str, typer.Option(metavar="ADDRESS", help="Where to listen; beyond loopback only with a certificate.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", help="0 takes any free port.")] = 8377,
-    tls_cert: Annotated[str, typer.Option(metavar="FILE", help="A certificate chain in PEM.")] = "",
-    tls_key: Annotated[str, typer.Option(metavar="FILE", help="Its key in PEM.")] = "",
+    lan: Lan = False,
+    lan_port: LanPort = -1,
+    tls_cert: TlsCert = "",
+    tls_key: TlsKey = "",
+    public_url: PublicUrl = "",
+    public_name: PublicName = [],  # noqa: B006 - typer's way to say "none", and it is only read
     while_fd: WhileFd = -1,
 ) -> None:
     """Run the hub that connects your machines.
 
     The first line on standard output is JSON and says where it listens.
     """
-    from lodger_cli.serve import run_hub
+    from lodger_cli.serve import HubFlags, run_hub
 
-    run_hub(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, while_fd=while_fd)
+    flags = HubFlags(host, port, lan, lan_port, tls_cert, tls_key, public_url, tuple(public_name))
+    run_hub(flags, while_fd=while_fd)
+
+
+@app.command()
+def pair(as_json: Json = False) -> None:
+    """Show a code, and a picture to scan, that lets one phone or browser in."""
+    from lodger_cli.pair import pair as run
+
+    run(as_json=as_json)
+
+
+@devices.command("list")
+def devices_list(as_json: Json = False) -> None:
+    """Every device with a token of this hub, and when it was last seen."""
+    from lodger_cli.devices import list_devices as run
+
+    run(as_json=as_json)
+
+
+@devices.command("revoke")
+def devices_revoke(
+    device: Annotated[str, typer.Argument(metavar="DEVICE", help="A device's id, or its name.")],
+    as_json: Json = False,
+) -> None:
+    """Take a device's token away; its connections are closed at once."""
+    from lodger_cli.devices import revoke as run
+
+    run(device, as_json=as_json)
+
+
+@devices.command("rotate")
+def devices_rotate(
+    device: Annotated[
+        str, typer.Argument(metavar="DEVICE", help="A device's id or name; `machine` or `client` for this hub's own.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Replace a token; the old one stops working at once, on open connections too."""
+    from lodger_cli.devices import rotate as run
+
+    run(device, as_json=as_json)
 
 
 @app.command()

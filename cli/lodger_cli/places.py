@@ -13,7 +13,7 @@ from lodger_cli.wire import WireClient, WireError
 from lodger_daemon.paths import Paths, find_paths
 
 HUB_RECORD: Final = "running.json"
-"""Below the hub's state folder: where the hub that `lodger up` started listens."""
+"""Below the hub's state folder: where the hub that was last started here listens."""
 
 
 def paths() -> Paths:
@@ -25,6 +25,13 @@ class HubPlace:
     url: str
     client_token: str
     machine_token_file: Path
+
+
+def record_hub(folder: Path, url: str) -> None:
+    """Let commands on this machine find the hub whose process this is."""
+    temporary = folder / f".{HUB_RECORD}.{os.getpid()}"
+    temporary.write_text(json.dumps({"url": url, "pid": os.getpid()}), "utf-8")
+    temporary.replace(folder / HUB_RECORD)
 
 
 def known_hub(where: Paths) -> HubPlace | None:

@@ -8,10 +8,13 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lodger_cli.places import paths
+from lodger_cli.places import paths, record_hub
 from lodger_cli.terminal import Exit, fail, say_json
+
+if TYPE_CHECKING:
+    from lodger_hub.options import HubOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,33 @@ class AppServerFlags:
     ws_auth: str
     ws_token_file: str
     ws_token_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class HubFlags:
+    """What `lodger hub` is started with. Empty strings and -1 mean: not given."""
+
+    host: str
+    port: int
+    lan: bool
+    lan_port: int
+    tls_cert: str
+    tls_key: str
+    public_url: str
+    public_names: tuple[str, ...]
+
+    def arguments(self) -> list[str]:
+        """The same as words of a command."""
+        words = ["hub", "--host", self.host, "--port", str(self.port), "--lan-port", str(self.lan_port)]
+        words += ["--lan"] if self.lan else []
+        for name, value in (
+            ("--tls-cert", self.tls_cert),
+            ("--tls-key", self.tls_key),
+            ("--public-url", self.public_url),
+            *(("--public-name", name) for name in self.public_names),
+        ):
+            words += [name, value] if value else []
+        return words
 
 
 def run_daemon(*, hub: str, hub_token_file: str, listen: AppServerFlags | None, while_fd: int) -> None:
@@ -43,25 +73,43 @@ def run_daemon(*, hub: str, hub_token_file: str, listen: AppServerFlags | None, 
         fail(str(error), Exit.FAILED)
 
 
-def run_hub(*, host: str, port: int, tls_cert: str, tls_key: str, while_fd: int) -> None:
+def run_hub(flags: HubFlags, *, while_fd: int) -> None:
     """Run the hub until a signal, or until whoever started us is gone."""
     from lodger_hub.errors import HubError
-    from lodger_hub.options import HubOptions
-    from lodger_hub.server import serve
+    from lodger_hub.reach import Reach
+    from lodger_hub.server import print_ready, serve
 
     folder = paths().hub
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    options = HubOptions(
-        state=folder,
-        host=host,
-        port=port,
-        tls_certificate=Path(tls_cert) if tls_cert else None,
-        tls_key=Path(tls_key) if tls_key else None,
-    )
+
+    def ready(reach: Reach) -> None:
+        record_hub(folder, reach.url)
+        print_ready(reach)
+
+    options = _hub_options(flags, folder)
     try:
-        asyncio.run(_until_stopped(while_fd, lambda stopping: _stopped_by(stopping, serve(options))))
+        asyncio.run(_until_stopped(while_fd, lambda stopping: _stopped_by(stopping, serve(options, ready))))
     except (HubError, OSError) as error:
         fail(f"the hub cannot start: {error}", Exit.FAILED)
+
+
+def _hub_options(flags: HubFlags, folder: Path) -> "HubOptions":
+    from lodger_hub.options import HubOptions, LanListener
+
+    certificate = Path(flags.tls_cert) if flags.tls_cert else None
+    key = Path(flags.tls_key) if flags.tls_key else None
+    lan_port = flags.lan_port if flags.lan_port >= 0 else (None if flags.port else 0)
+    lan = LanListener(port=lan_port, certificate=certificate, key=key) if flags.lan else None
+    return HubOptions(
+        state=folder,
+        host=flags.host,
+        port=flags.port,
+        tls_certificate=None if lan else certificate,
+        tls_key=None if lan else key,
+        public_names=frozenset(name.lower() for name in flags.public_names),
+        public_url=flags.public_url or None,
+        lan=lan,
+    )
 
 
 async def _stopped_by(stopping: asyncio.Event, serving: Coroutine[Any, Any, None]) -> None:
@@ -80,11 +128,17 @@ async def _until_stopped(while_fd: int, work: Callable[[asyncio.Event], Awaitabl
     """Run `work` with an event that is set by the first signal, or by the end of the process that started us."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def gone() -> None:
+        # A closed end stays readable: kept, the loop would spin on it while everything stops.
+        loop.remove_reader(while_fd)
+        stopping.set()
+
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stopping.set)
     if while_fd >= 0:
         os.set_inheritable(while_fd, False)
-        loop.add_reader(while_fd, stopping.set)
+        loop.add_reader(while_fd, gone)
     try:
         await work(stopping)
     finally:

@@ -2,18 +2,21 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import fcntl
-import json
 import os
 import signal
+import socket
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-from lodger_cli.places import HUB_RECORD, HubPlace, known_hub, paths
+from lodger_cli.hub_api import HubApi
+from lodger_cli.pair import new_pairing, pairing_lines
+from lodger_cli.places import HubPlace, known_hub, paths
 from lodger_cli.processes import Child, StartError
 from lodger_cli.runtime import first_agent
+from lodger_cli.serve import HubFlags
 from lodger_cli.terminal import Exit, fail, note, say, say_json
 from lodger_cli.wire import WireClient, WireError
 from lodger_daemon.paths import Paths
@@ -35,7 +38,7 @@ class Ready:
     agent: str
 
 
-def up(*, port: int, as_json: bool) -> None:
+def up(flags: HubFlags, *, as_json: bool) -> None:
     """Run until interrupted. A second `lodger up` finds the first, says the same and ends."""
     where = paths()
     where.state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -46,7 +49,7 @@ def up(*, port: int, as_json: bool) -> None:
         asyncio.run(_show_running(where, as_json=as_json))
         return
     try:
-        asyncio.run(_Keeper(where, port, as_json).run())
+        asyncio.run(_Keeper(where, flags, as_json).run())
     except (StartError, WireError) as error:
         fail(str(error), Exit.UNREACHABLE, as_json=as_json)
     finally:
@@ -68,9 +71,9 @@ async def _show_running(where: Paths, *, as_json: bool) -> None:
 class _Keeper:
     """Owns the two processes: starts them in order, starts them again when they end, stops them in order."""
 
-    def __init__(self, where: Paths, port: int, as_json: bool) -> None:
+    def __init__(self, where: Paths, flags: HubFlags, as_json: bool) -> None:
         self._where = where
-        self._port = port
+        self._flags = flags
         self._as_json = as_json
         self._stopping = asyncio.Event()
 
@@ -149,15 +152,20 @@ class _Keeper:
     async def _start_hub(self) -> Child:
         log = str(self._where.state / "hub.log")
         try:
-            child = await Child.start(["hub", "--port", str(self._port)], os.environ, log)
+            child = await Child.start(self._flags.arguments(), os.environ, log)
         except StartError:
-            if self._port == 0:
+            if self._flags.port == 0 or _is_free(self._flags.port):
                 raise
-            self._progress(f"Port {self._port} is taken; using a free one")
-            child = await Child.start(["hub", "--port", "0"], os.environ, log)
-        url = str(child.first_line["url"])
-        self._port = int(url.rsplit(":", 1)[1].strip("/"))  # a restart must come back where clients know it
-        await asyncio.to_thread(_record, self._where.hub / HUB_RECORD, {"url": url, "pid": child.process.pid})
+            self._progress(f"Port {self._flags.port} is taken; using a free one")
+            self._flags = dataclasses.replace(self._flags, port=0)
+            child = await Child.start(self._flags.arguments(), os.environ, log)
+        # A restart must come back where clients know it.
+        lan_ports = [_port_of(page["url"]) for page in child.first_line["pages"] if page["reach"] == "lan"]
+        self._flags = dataclasses.replace(
+            self._flags,
+            port=_port_of(child.first_line["url"]),
+            lan_port=lan_ports[0] if lan_ports else self._flags.lan_port,
+        )
         return child
 
     async def _start_daemon(self) -> Child:
@@ -172,10 +180,19 @@ class _Keeper:
             note(text)
 
 
-def _record(path: Path, value: dict[str, Any]) -> None:
-    temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps(value), "utf-8")
-    temporary.replace(path)
+def _port_of(url: str) -> int:
+    return int(url.rsplit(":", 1)[1].strip("/"))
+
+
+def _is_free(port: int) -> bool:
+    """Whether it was not for its port that the hub did not start."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 async def _wait_ready(where: Paths) -> Ready:
@@ -195,6 +212,16 @@ async def _wait_ready(where: Paths) -> Ready:
             await asyncio.sleep(0.05)
     finally:
         await client.close()
+
+
+def _announce_pairing(hub: HubPlace) -> None:
+    try:
+        lines = pairing_lines(new_pairing(HubApi(hub)))
+    except WireError as error:
+        note(f"lodger: there is no pairing code now: {error}; `lodger pair` asks again")
+        return
+    for line in lines:
+        say(line)
 
 
 def _announce(ready: Ready, *, as_json: bool) -> None:
@@ -220,5 +247,6 @@ def _announce(ready: Ready, *, as_json: bool) -> None:
     if model["practice"]:
         say("           (offline and rule-based; `lodger connect` connects a real one)")
     say(f"  Sandbox  {ready.facts['sandbox']['summary']}")
+    _announce_pairing(ready.hub)
     say("")
     say('  Try, in another terminal:  .venv/bin/lodger chat   or   .venv/bin/lodger ask "What can you do?"')

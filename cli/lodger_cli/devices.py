@@ -1,0 +1,84 @@
+"""`lodger devices`: who holds a token of this hub, and how to take it away or replace it."""
+
+import time
+import urllib.parse
+from typing import Any, Final
+
+from lodger_cli.hub_api import HubApi, hub_of_this_machine
+from lodger_cli.terminal import Exit, age, fail, say, say_json
+from lodger_cli.wire import WireError
+
+Device = dict[str, Any]
+
+OWN: Final = {"machine": "own-machine", "client": "own-client"}
+"""The words under which the two tokens of the hub's own machine are rotated."""
+
+
+def list_devices(*, as_json: bool) -> None:
+    hub = _hub(as_json=as_json)
+    devices = _ask(hub, "GET", "/v1/devices", as_json=as_json)["devices"]
+    if as_json:
+        say_json(devices)
+        return
+    now = time.time()
+    for device in devices:
+        seen = device["last_seen_at"]
+        say(
+            f"{device['id']}  {device['name']}  ({device['role']})  "
+            f"paired {age(now - device['paired_at'] / 1000)}, "
+            f"last seen {age(None if seen is None else now - seen / 1000)}"
+        )
+
+
+def revoke(wanted: str, *, as_json: bool) -> None:
+    hub = _hub(as_json=as_json)
+    device = _find(hub, wanted, as_json=as_json)
+    _ask(hub, "DELETE", f"/v1/devices/{_quoted(device['id'])}", as_json=as_json)
+    if as_json:
+        say_json({"type": "revoked", "id": device["id"], "name": device["name"]})
+    else:
+        say(f"{device['name']} is revoked: its connections are closed, and what it had left for machines is dropped.")
+
+
+def rotate(wanted: str, *, as_json: bool) -> None:
+    hub = _hub(as_json=as_json)
+    device = _find(hub, OWN.get(wanted, wanted), as_json=as_json)
+    answer = _ask(hub, "POST", f"/v1/devices/{_quoted(device['id'])}/rotate", as_json=as_json)
+    if as_json:
+        say_json({"type": "rotated", **answer})
+    elif answer["token"] is not None:
+        say(answer["token"])
+    elif device["role"] == "machine":
+        say(f"The machine token is replaced. It is in {hub.place.machine_token_file}; copy it to your other machines.")
+    else:
+        say("The client token of this machine is replaced.")
+
+
+def _find(hub: HubApi, wanted: str, *, as_json: bool) -> Device:
+    """By id, or by a name that only one device has."""
+    devices: list[Device] = _ask(hub, "GET", "/v1/devices", as_json=as_json)["devices"]
+    found = [device for device in devices if device["id"] == wanted] or [
+        device for device in devices if device["name"] == wanted
+    ]
+    if len(found) != 1:
+        how_many = "no device" if not found else f"{len(found)} devices"
+        fail(f"{how_many} called {wanted!r}: `lodger devices list` shows each with its id", Exit.USAGE, as_json=as_json)
+    return found[0]
+
+
+def _hub(*, as_json: bool) -> HubApi:
+    try:
+        return hub_of_this_machine()
+    except WireError as error:
+        fail(str(error), Exit.UNREACHABLE, as_json=as_json)
+
+
+def _ask(hub: HubApi, method: str, path: str, *, as_json: bool) -> dict[str, Any]:
+    try:
+        return hub.ask(method, path)
+    except WireError as error:
+        fail(str(error), Exit.FAILED, as_json=as_json)
+
+
+def _quoted(device_id: str) -> str:
+    return urllib.parse.quote(device_id, safe="")

@@ -1,0 +1,49 @@
+"""The hub's HTTP routes, as commands on its own machine use them."""
+
+import http.client
+import json
+import urllib.parse
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lodger_cli.places import HubPlace, known_hub, paths
+from lodger_cli.wire import WireError
+
+ANSWER_LIMIT_S: Final = 15.0
+ANSWER_LIMIT_BYTES: Final = 4 * 1024 * 1024
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HubApi:
+    place: HubPlace
+
+    def ask(self, method: str, path: str) -> Json:
+        """Raises: WireError with the hub's words."""
+        address = urllib.parse.urlsplit(self.place.url)
+        if address.scheme != "http":
+            raise WireError(f"the hub at {self.place.url} has no plain address on this machine; start it with --lan")
+        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=ANSWER_LIMIT_S)
+        try:
+            connection.request(method, path, headers={"Authorization": f"Bearer {self.place.client_token}"})
+            response = connection.getresponse()
+            answer = json.loads(response.read(ANSWER_LIMIT_BYTES))
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise WireError(
+                f"the hub at {self.place.url} does not answer ({error}); start it with `lodger up`"
+            ) from error
+        finally:
+            connection.close()
+        if not isinstance(answer, dict) or response.status >= 400:
+            words = answer.get("message") if isinstance(answer, dict) else None
+            raise WireError(str(words or f"the hub answered {response.status}"))
+        return answer
+
+
+def hub_of_this_machine() -> HubApi:
+    """Raises: WireError when none has been started here."""
+    place = known_hub(paths())
+    if place is None:
+        raise WireError("no hub has been started on this machine: start one with `lodger up`")
+    return HubApi(place)
