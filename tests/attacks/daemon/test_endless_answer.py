@@ -51,8 +51,8 @@ async def endless(delta: dict[str, Any]) -> AsyncIterator[tuple[str, asyncio.Eve
         server.close()
 
 
-async def taken(url: str, folder: Path, at_most: int) -> tuple[int, ModelFailure | None]:
-    """How much came before it was broken off, or `at_most`."""
+async def taken(url: str, left: asyncio.Event, folder: Path, at_most: int) -> tuple[int, ModelFailure | None]:
+    """How much came before it was broken off and the connection closed, or `at_most`."""
     paths = Paths(folder / "config", folder / "state", folder / "work", folder)
     models = Models(paths, SystemClock(), {}, {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "k"}, local_servers={})
     await models.start()
@@ -64,6 +64,8 @@ async def taken(url: str, folder: Path, at_most: int) -> tuple[int, ModelFailure
             if size > at_most:
                 return size, None
     except ModelFailure as failure:
+        # While the worker lives: its end would close every connection.
+        await left.wait()
         return size, failure
     finally:
         await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
@@ -75,16 +77,15 @@ async def taken(url: str, folder: Path, at_most: int) -> tuple[int, ModelFailure
 async def test_is_broken_off(delta: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reports, "ANSWER_LIMIT_CHARACTERS", 256 * 1024)
     async with endless(delta) as (url, left), asyncio.timeout(30):
-        size, failure = await taken(url, tmp_path, 4 * 1024 * 1024)
+        size, failure = await taken(url, left, tmp_path, 4 * 1024 * 1024)
         assert failure is not None
         assert failure.kind is FailureKind.BAD_REQUEST
         assert size < 2 * 1024 * 1024
-        await left.wait()
 
 
 async def test_control_without_the_limit_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reports, "ANSWER_LIMIT_CHARACTERS", 1 << 62)
-    async with endless(KINDS["text"]) as (url, _), asyncio.timeout(60):
-        size, failure = await taken(url, tmp_path, 4 * 1024 * 1024)
+    async with endless(KINDS["text"]) as (url, left), asyncio.timeout(60):
+        size, failure = await taken(url, left, tmp_path, 4 * 1024 * 1024)
         assert failure is None
         assert size > 4 * 1024 * 1024
