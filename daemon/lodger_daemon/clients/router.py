@@ -12,6 +12,7 @@ from lodger_daemon.clients.info import app_server_info
 from lodger_daemon.clients.services import Answering, ClientServices
 from lodger_daemon.clients.sharing import SharedRenderer
 from lodger_daemon.identity import ConnectionId, ConversationKey
+from lodger_daemon.store.errors import StoreError
 from lodger_daemon.turns.contract import ConversationError
 from lodger_protocol.commands import (
     AbortMessage,
@@ -204,7 +205,8 @@ async def _guarded(connection: ClientConnection, command: _Working, work: Work) 
     try:
         async with asyncio.timeout(COMMAND_LIMIT_S):
             await work()
-    except ConversationError as error:
+    except (ConversationError, StoreError) as error:
+        # A full disk, above all, is told in its own words.
         _failed(connection, command, str(error))
     except TimeoutError:
         _failed(connection, command, f"No result within {COMMAND_LIMIT_S:g} seconds")
@@ -222,7 +224,7 @@ async def _answer_elsewhere(
         async with asyncio.timeout(COMMAND_LIMIT_S):
             response = await answering(dict(raw))  # type: ignore[arg-type]  # from a JSON parser
         connection.respond({**envelope, "success": True, **response})
-    except ConversationError as error:
+    except (ConversationError, StoreError) as error:
         connection.respond({**envelope, "success": False, "error": str(error)})
     except TimeoutError:
         connection.respond({**envelope, "success": False, "error": f"No result within {COMMAND_LIMIT_S:g} seconds"})

@@ -34,7 +34,9 @@ async def endless(delta: dict[str, Any]) -> AsyncIterator[tuple[str, asyncio.Eve
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await reader.readuntil(b"\r\n\r\n")
+            if (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET "):
+                writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                return
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
             while True:
                 writer.write(data)
