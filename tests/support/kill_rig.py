@@ -32,7 +32,7 @@ from support.program_client import (
     script,
     text_of,
 )
-from support.programs import ROOT, Endpoint, Home, NeverHappened, Program, World, git, until
+from support.programs import ROOT, Endpoint, Home, NeverHappened, Program, Seen, World, descendants, git, until
 
 LAUNCHER = (sys.executable, str(ROOT / "tests" / "support" / "seam_launcher.py"))
 UNKNOWN = "effect is unknown"
@@ -87,6 +87,8 @@ class Controlled:
         return ((await self._ask({"count": True})) or {}).get("passages", {})
 
     async def close(self) -> None:
+        if self.program is not None and self.program.ended:
+            await asyncio.wait({self._reader}, timeout=2)  # its last word may still be on the way
         self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
         self._line.close()
@@ -433,13 +435,22 @@ class Rig:
         """They outlive a kill, and the new daemon has taken up each of them."""
         if missing := before - self.runner_pids():
             raise Broken(f"boxes that lived before are gone: {missing} of {before}")
-        async with local_client(self.home.socket) as client:
-            known = (await client.request({"type": "lodger_status"}))["status"]["boxes"]
-        if len(known) < len(self.home.boxes()):
-            raise Broken(f"the daemon knows {known} of {self.home.boxes()}")
+        known: list[Any] = []
+        deadline = asyncio.get_running_loop().time() + 5
+        while asyncio.get_running_loop().time() < deadline:
+            async with local_client(self.home.socket) as client:
+                known = (await client.request({"type": "lodger_status"}))["status"]["boxes"]
+            if len(known) >= len(self.home.boxes()):
+                return
+            await asyncio.sleep(0.02)  # they are taken up beside the start
+        raise Broken(f"the daemon knows {known} of {self.home.boxes()}")
 
     def runner_pids(self) -> set[int]:
         return {box.record.runner_pid for box in self.home.boxes()}
+
+    def workers(self) -> list[Seen]:
+        """Of our daemon's models."""
+        return [seen for seen in descendants(self.daemon_program.pid) if "lodger_daemon.models.worker" in seen.command]
 
     def end_boxes_of(self, agent_id: str) -> None:
         for box in self.home.boxes():

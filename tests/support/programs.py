@@ -230,6 +230,14 @@ class Endpoint:
     async def reset(self) -> None:
         await self._ask("POST", "/reset")
 
+    async def asked(self, times: int) -> None:
+        """Wait until so many requests have come."""
+        for _ in range(2000):
+            if len(await self.requests()) >= times:
+                return
+            await asyncio.sleep(0.01)
+        raise NeverHappened(f"{times} model requests")
+
 
 class World:
     """A folder, the processes started in it, and the promise to end them."""

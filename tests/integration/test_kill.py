@@ -1,0 +1,359 @@
+"""`kill -9` of each of our processes, at every named seam and at seeded random moments: nothing lost, nothing twice.
+
+A seam is a step on which a promise rests (tests/support/seam_launcher.py). Which seams there are is found out by
+watching pieces of work that nothing disturbs; then each passage is died at, before and after it. The list of those hit
+is printed. ATTACKS.md R1 to R5.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import textwrap
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+import pytest
+
+from support.kill_rig import Kind, Point, Rig, Side, Work, expect
+from support.program_client import bash, script
+from support.programs import descendants, new_world, until
+
+pytestmark = pytest.mark.timeout(3700)
+
+NAMED_S = 130.0
+RANDOM_S = 50.0
+"""What `make test` spends on each; `make soak` goes through all seams and 1,000 moments."""
+BASE_SEEDS = 20
+"""Random moments that are tried however long it takes."""
+LANES = 2
+"""Machines that are tormented at the same time, one for each core that is surely there."""
+EVERY_PASSAGE = ("commit call_work", "commit step_work", "box RunCommand", "model ", "send to box", "commit event_log")
+"""Seams whose last passage in a turn is another promise than the first."""
+FAMILIES = (
+    "commit", "send to client", "send to hub", "send to box", "spawn", "end of git", "rename", "box RunCommand",
+    "model request", "model answer", "memory moving refs", "memory unpacking", "memory pushing", "relay",
+)  # fmt: skip
+"""Each must be died at before and after; a change that renames a wrapped function may not empty one unnoticed."""
+
+Victim = Literal["daemon", "hub", "starting daemon"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    victim: Victim
+    kind: Kind
+    point: Point
+
+    def __str__(self) -> str:
+        return f"{self.victim}, {self.kind} work, {self.point}"
+
+
+@dataclass
+class Report:
+    hit: list[Kill] = field(default_factory=list)
+    missed: list[Kill] = field(default_factory=list)
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+    def lines(self) -> list[str]:
+        told = [f"killed at {len(self.hit)} points, {len(self.missed)} not passed again; calls: {dict(self.outcomes)}"]
+        for victim in ("daemon", "starting daemon", "hub"):
+            names: dict[str, set[str]] = {}
+            for kill in self.hit:
+                if kill.victim == victim:
+                    names.setdefault(kill.point.seam, set()).add(kill.point.side[0])
+            listed = ", ".join(
+                f"{name} ({'+'.join(sorted(sides, reverse=True))})" for name, sides in sorted(names.items())
+            )
+            told += textwrap.wrap(f"{victim}: {listed}", 118, subsequent_indent="    ")
+        if self.missed:
+            told += textwrap.wrap(
+                f"not passed again: {'; '.join(map(str, self.missed))}", 118, subsequent_indent="    "
+            )
+        return told
+
+
+@pytest.fixture
+def soak(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--soak"))
+
+
+@pytest.fixture
+async def rigs() -> AsyncIterator[list[Rig]]:
+    async with new_world("kill") as world:
+        made = [Rig(world, f"m{number}x") for number in range(LANES)]
+        try:
+            await asyncio.gather(*(rig.start() for rig in made))
+            for rig in made:  # the first agent, so that later work finds one
+                await undisturbed(rig, "plain")
+            yield made
+        finally:
+            for rig in made:
+                await rig.close()
+
+
+async def undisturbed(rig: Rig, kind: Kind, over_hub: bool = False) -> None:
+    work = rig.work(kind)
+    await rig.endpoint.reset()
+    await rig.play(work, over_hub=over_hub)
+    expect(work.finished, True, f"{kind} work without a kill is done")
+    expect(set(await rig.check(work, "no kill", set())), {"success"}, "all its calls succeed")
+
+
+def points(passages: dict[str, int], known: set[tuple[str, str]]) -> list[Point]:
+    """First passages of seams that are not known yet, and last ones of those where that is another promise."""
+    found = []
+    for name, count in passages.items():
+        seam, _, side = name.rpartition("|")
+        kind: Side = "before" if side == "before" else "after"
+        if (seam, side) not in known:
+            known.add((seam, side))
+            found.append(Point(seam, kind))
+        if count > 1 and seam.startswith(EVERY_PASSAGE):
+            found.append(Point(seam, kind, count))
+    return found
+
+
+async def all_points(rig: Rig) -> list[Kill]:
+    """What there is to die at, from work that nothing disturbs."""
+    assert rig.daemon is not None and rig.hub is not None
+    kills: list[Kill] = []
+    known: set[tuple[str, str]] = set()
+    kinds: tuple[Kind, ...] = ("plain", "asking", "founding")
+    for kind in kinds:
+        await rig.daemon.passages()
+        await undisturbed(rig, kind)
+        kills += [Kill("daemon", kind, point) for point in points(await rig.daemon.passages(), known)]
+    await rig.hub.passages()
+    await undisturbed(rig, "plain", over_hub=True)
+    hub_known: set[tuple[str, str]] = set()
+    kills += [Kill("hub", "plain", point) for point in points(await rig.hub.passages(), hub_known)]
+    await undisturbed(rig, "founding", over_hub=True)
+    kills += [Kill("hub", "founding", point) for point in points(await rig.hub.passages(), hub_known)]
+    # What a daemon does that finds a turn under way.
+    work = rig.work("plain")
+    await rig.daemon.arm(Point("send to box", "after", 2))
+    await rig.play(work)
+    await rig.finish(work)
+    starting = points(await rig.daemon.passages(), set())
+    kills += [
+        Kill("starting daemon", "plain", point) for point in starting if not point.seam.startswith("send to client")
+    ]
+    return kills
+
+
+async def strike(rig: Rig, kill: Kill, report: Report) -> None:
+    """One kill, one restart, all promises."""
+    assert rig.daemon is not None and rig.hub is not None
+    await rig.revive()
+    await rig.endpoint.reset()
+    boxes = rig.runner_pids()
+    work = rig.work(kill.kind)
+    if kill.victim == "starting daemon":
+        mid_turn = Point("send to box", "after", 2) if rig.works % 2 else Point("box RunCommand", "before")
+        await rig.daemon.arm(mid_turn)
+        await rig.play(work)
+        await rig.daemon_program.wait()
+        await rig.start_daemon(arm=kill.point)
+        await rig.play(work)
+    else:
+        victim = rig.hub if kill.victim == "hub" else rig.daemon
+        await victim.arm(kill.point)
+        await rig.play(work, over_hub=kill.victim == "hub")
+    victim = rig.hub if kill.victim == "hub" else rig.daemon
+    await rig.finish(work)
+    if victim.hit is not None or not await victim.arm(None):
+        assert victim.program is not None
+        await victim.program.wait()  # it may have died only now, of a step that comes after the turn
+    hit = victim.hit is not None
+    await rig.revive()
+    (report.hit if hit else report.missed).append(kill)
+    report.outcomes.update(await rig.check(work, f"killed at: {kill}", boxes))
+    if kill.kind == "founding":
+        await end_boxes_of(rig, work)
+
+
+async def end_boxes_of(rig: Rig, work: Work) -> None:
+    """Agents that were founded for one kill need their boxes no longer."""
+    assert work.runtime is not None
+    await asyncio.to_thread(rig.end_boxes_of, work.runtime["agent_id"])
+
+
+T = TypeVar("T")
+
+
+async def in_lanes(
+    rigs: list[Rig], todo: "deque[T]", strike_one: Callable[[Rig, T], Awaitable[None]], until_mono: float
+) -> None:
+    """Each rig takes the next one when it is free, until none is left or time is up."""
+
+    async def lane(rig: Rig) -> None:
+        while todo and time.monotonic() < until_mono:
+            await strike_one(rig, todo.popleft())
+
+    async with asyncio.TaskGroup() as group:
+        for rig in rigs:
+            group.create_task(lane(rig))
+
+
+async def test_every_named_seam(rigs: list[Rig], capsys: pytest.CaptureFixture[str], soak: bool) -> None:
+    began = time.monotonic()
+    report = Report()
+    kills = await all_points(rigs[0])
+    todo = deque(kills)
+    limit_s = 3600.0 if soak else NAMED_S
+    try:
+        await in_lanes(rigs, todo, lambda rig, kill: strike(rig, kill, report), began + limit_s)
+    finally:
+        with capsys.disabled():
+            print(f"\nnamed seams, {time.monotonic() - began:.0f} s:", *report.lines(), sep="\n  ")
+            print(f"  {len(todo)} points were left when time was up" if todo else "  no point was left out")
+    for family in FAMILIES:
+        sides = {kill.point.side for kill in report.hit if kill.point.seam.startswith(family)}
+        assert sides == {"before", "after"}, f"nothing died {sides} a seam of the family {family!r}"
+    assert report.outcomes["unknown"], "no call was ever in doubt: the kills fell nowhere that matters"
+    assert len(report.missed) <= (len(report.hit) + len(report.missed)) // 4, report.missed
+
+
+@dataclass
+class Moments:
+    """What became of kills at random moments."""
+
+    seeds: list[int] = field(default_factory=list)
+    victims: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+
+async def strike_at_random(rig: Rig, seed: int, moments: Moments) -> None:
+    """All that happens is drawn from the seed, except how fast the machine is."""
+    draw = random.Random(seed)
+    kind: Kind = draw.choice(("plain", "plain", "asking", "long", "founding"))
+    victims = draw.choices(("daemon", "hub", "worker", "box"), (6, 2, 1, 1), k=draw.choice((1, 1, 2)))
+    delays_s = [draw.uniform(0, 0.6) for _ in victims]
+    await rig.revive()
+    await rig.endpoint.reset()
+    boxes = rig.runner_pids()
+    work = rig.work(kind)
+    playing = asyncio.create_task(rig.play(work, over_hub="hub" in victims))
+    for victim, delay_s in zip(victims, delays_s, strict=True):
+        await asyncio.wait({playing}, timeout=delay_s)
+        if rig.daemon_program.ended:
+            await rig.revive()  # the second kill falls into the recovery from the first
+            playing = asyncio.create_task(chained(playing, rig.play(work)))
+            await asyncio.sleep(delay_s)
+        killed = await slay(rig, victim)
+        boxes -= killed
+        moments.victims[victim] += 1
+    await asyncio.wait({playing}, timeout=60)
+    await rig.finish(work)
+    outcomes = await rig.check(work, f"seed {seed}: {kind} work, {victims} after {delays_s}", boxes)
+    moments.outcomes.update(outcomes)
+    moments.seeds.append(seed)
+    if kind == "founding":
+        await end_boxes_of(rig, work)
+
+
+async def chained(first: "asyncio.Task[None]", then: Coroutine[Any, Any, None]) -> None:
+    await first
+    await then
+
+
+async def slay(rig: Rig, victim: str) -> set[int]:
+    """Kill it now; returns the runners that die with it."""
+    match victim:
+        case "daemon":
+            await rig.daemon_program.killed()
+        case "hub":
+            await rig.hub_program.killed()
+        case "worker":
+            for seen in rig.workers():
+                os.kill(seen.pid, signal.SIGKILL)
+        case _:
+            found = [box.record for box in rig.home.boxes()]
+            for record in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(record.outer_pid, signal.SIGKILL)
+            return {record.runner_pid for record in found}
+    return set()
+
+
+async def test_random_moments(rigs: list[Rig], capsys: pytest.CaptureFixture[str], soak: bool) -> None:
+    began = time.monotonic()
+    moments = Moments()
+
+    def one(rig: Rig, seed: int) -> Awaitable[None]:
+        return strike_at_random(rig, seed, moments)
+
+    try:
+        await in_lanes(rigs, deque(range(BASE_SEEDS)), one, began + 3600)
+        limit_s = 3600.0 if soak else RANDOM_S
+        await in_lanes(rigs, deque(range(BASE_SEEDS, 1000 if soak else 100)), one, began + limit_s)
+    finally:
+        with capsys.disabled():
+            done = moments.seeds
+            print(
+                f"\nrandom moments, {time.monotonic() - began:.0f} s: {len(done)}, seeds 0 to {max(done, default=-1)};"
+            )
+            print(f"  killed: {dict(moments.victims)}; calls: {dict(moments.outcomes)}")
+
+
+async def test_a_model_worker_that_dies_costs_a_try_and_nothing_else(rigs: list[Rig]) -> None:
+    rig = rigs[0]
+    slow = {"text": "piece by piece it comes", "chunks": 8, "delay_ms": 60}
+    for moment in ("idle", "before the first chunk", "amid the text", "while a tool runs"):
+        await rig.endpoint.reset()
+        work = rig.work("long")
+        work.text = f"{work.tag}: please. " + script(
+            {"calls": [bash(f"echo {work.tag}-a >> marker.txt; sleep 0.5")]},
+            {"first_ms": 400, **slow, "calls": [bash(f"echo {work.tag}-b >> marker.txt")]},
+            {"text": work.done},
+        )
+        if moment == "idle":
+            await slay(rig, "worker")
+        playing = asyncio.create_task(rig.play(work))
+        if moment == "while a tool runs":
+            await until(lambda work=work: f"{work.tag}-a" in rig.home.marks(), "the command runs")
+            await slay(rig, "worker")
+        elif moment != "idle":
+            await rig.endpoint.asked(2)
+            if moment == "amid the text":
+                await asyncio.sleep(0.65)  # the endpoint's own times: 0.4 s of silence, then a piece every 60 ms
+            assert await rig.endpoint.open_answers() == 1
+            await slay(rig, "worker")
+        await playing
+        assert work.finished, f"{moment}: {rig.world_words()}"
+        assert set(await rig.check(work, f"worker killed: {moment}", set())) == {"success"}
+        answers = rig.rows("SELECT content FROM messages WHERE kind = 'assistant' AND content LIKE ?", "%by piece it%")
+        assert len([text for (text,) in answers if f"{work.tag}-b" in text]) == 1, answers
+
+
+@pytest.mark.parametrize("part", ["outer", "runner"])
+async def test_a_box_that_dies_leaves_its_call_in_doubt(rigs: list[Rig], part: str) -> None:
+    """Also when the daemon dies with it: the call is neither repeated nor called a failure."""
+    rig = rigs[0]
+    for with_daemon in (False, True):
+        await rig.endpoint.reset()
+        work = rig.work("long")
+        work.text = f"{work.tag}: please. " + script(
+            {"calls": [bash(f"echo {work.tag}-a >> marker.txt; sleep 30; echo {work.tag}-late >> marker.txt")]},
+            {"calls": [bash(f"echo {work.tag}-b >> marker.txt")]},
+            {"text": work.done},
+        )
+        playing = asyncio.create_task(rig.play(work))
+        await until(lambda work=work: f"{work.tag}-a" in rig.home.marks(), "the command runs")
+        boxes = [box.record for box in rig.home.boxes() if box.record.key.workspace == str(rig.home.workspace)]
+        trees = [seen for record in boxes for seen in descendants(record.outer_pid)]
+        if with_daemon:
+            await rig.daemon_program.killed()
+        for record in boxes:
+            os.kill(record.outer_pid if part == "outer" else record.runner_pid, signal.SIGKILL)
+        await until(lambda trees=trees: not [seen for seen in trees if seen.alive], "all in the box ends with it")
+        await playing
+        await rig.finish(work)
+        outcomes = await rig.check(work, f"{part} of the box killed", set())
+        assert Counter(outcomes) == Counter(["unknown", "success"])
+        assert [mark for mark in rig.home.marks() if mark.startswith(work.tag)] == [f"{work.tag}-a", f"{work.tag}-b"]
