@@ -12,8 +12,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 memory = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="An agent's memory on this machine.")
+service = typer.Typer(no_args_is_help=True, help="Hub and daemon as services of this machine.")
 sandbox = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The box that agents' commands run in.")
 app.add_typer(memory, name="memory")
+app.add_typer(service, name="service")
 app.add_typer(sandbox, name="sandbox")
 devices = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Who may use this hub: phones, and this machine's own programs."
@@ -48,6 +50,9 @@ TlsKey = Annotated[str, typer.Option(metavar="FILE", help="Its key in PEM.")]
 PublicUrl = Annotated[str, typer.Option(metavar="URL", help="Where a proxy with a certificate shows this hub.")]
 PublicName = Annotated[
     list[str], typer.Option(metavar="NAME", help="A host name under which the hub is reached; may be repeated.")
+]
+LogFile = Annotated[
+    str, typer.Option("--log-file", metavar="FILE", help="Log there, with rotation, not to standard error.")
 ]
 WhileFd = Annotated[int, typer.Option("--while-fd", hidden=True)]
 
@@ -94,12 +99,13 @@ def daemon(
     hub_token_file: Annotated[
         str, typer.Option(metavar="FILE", help="The file that holds this machine's token for it.")
     ] = "",
+    log_file: LogFile = "",
     while_fd: WhileFd = -1,
 ) -> None:
     """Run the daemon of this machine."""
     from lodger_cli.serve import run_daemon
 
-    run_daemon(hub=hub, hub_token_file=hub_token_file, listen=None, while_fd=while_fd)
+    run_daemon(hub=hub, hub_token_file=hub_token_file, listen=None, while_fd=while_fd, log_file=log_file)
 
 
 @app.command("app-server")
@@ -134,6 +140,7 @@ def hub(
     tls_key: TlsKey = "",
     public_url: PublicUrl = "",
     public_name: PublicName = [],  # noqa: B006 - typer's way to say "none", and it is only read
+    log_file: LogFile = "",
     while_fd: WhileFd = -1,
 ) -> None:
     """Run the hub that connects your machines.
@@ -143,7 +150,7 @@ def hub(
     from lodger_cli.serve import HubFlags, run_hub
 
     flags = HubFlags(host, port, lan, lan_port, tls_cert, tls_key, public_url, tuple(public_name))
-    run_hub(flags, while_fd=while_fd)
+    run_hub(flags, while_fd=while_fd, log_file=log_file)
 
 
 @app.command()
@@ -312,6 +319,64 @@ def sandbox_run(
     from lodger_cli.sandbox import run
 
     run(context.args, explain=explain)
+
+
+System = Annotated[bool, typer.Option("--system", help="For the machine (as root), not for the user who types.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
+
+
+@service.command("install")
+def service_install(
+    system: System = False,
+    only: Annotated[str, typer.Option(metavar="PART", help="`hub` or `daemon`; without it both.")] = "",
+    run_as: Annotated[
+        str, typer.Option(metavar="USER", help="With --system: the user to run as; `lodger` without it.")
+    ] = "",
+    port: Annotated[int, typer.Option(metavar="PORT", help="The hub's port on loopback.")] = 8377,
+    lan: Lan = False,
+    lan_port: LanPort = -1,
+    tls_cert: TlsCert = "",
+    tls_key: TlsKey = "",
+    public_url: PublicUrl = "",
+    public_name: PublicName = [],  # noqa: B006 - typer's way to say "none", and it is only read
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Start hub and daemon with the machine, and keep them running.
+
+    When the settings name a hub elsewhere, only the daemon is installed.
+    """
+    from lodger_cli.serve import HubFlags
+    from lodger_cli.service import Wish, install
+
+    if only not in ("", "hub", "daemon"):
+        raise typer.BadParameter("hub or daemon", param_hint="--only")
+    flags = HubFlags("127.0.0.1", port, lan, lan_port, tls_cert, tls_key, public_url, tuple(public_name))
+    install(Wish(system, as_json, dry_run, flags, only, run_as))
+
+
+@service.command("status")
+def service_status(system: System = False, as_json: Json = False) -> None:
+    """What is installed, and whether it runs."""
+    from lodger_cli.service import Wish, status
+
+    status(Wish(system, as_json))
+
+
+@service.command("restart")
+def service_restart(system: System = False, dry_run: DryRun = False, as_json: Json = False) -> None:
+    """Restart what is installed. Commands that agents run go on meanwhile."""
+    from lodger_cli.service import Wish, restart
+
+    restart(Wish(system, as_json, dry_run))
+
+
+@service.command("uninstall")
+def service_uninstall(system: System = False, dry_run: DryRun = False, as_json: Json = False) -> None:
+    """Stop the services and remove their files. Settings, memory and messages stay."""
+    from lodger_cli.service import Wish, uninstall
+
+    uninstall(Wish(system, as_json, dry_run))
 
 
 def main() -> None:

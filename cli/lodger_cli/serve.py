@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -52,11 +53,16 @@ class HubFlags:
         return words
 
 
-def run_daemon(*, hub: str, hub_token_file: str, listen: AppServerFlags | None, while_fd: int) -> None:
+def run_daemon(
+    *, hub: str, hub_token_file: str, listen: AppServerFlags | None, while_fd: int, log_file: str = ""
+) -> None:
     """Run until a signal, or until whoever started us is gone."""
+    from lodger_daemon.service.notify import Notifier
     from lodger_daemon.service.options import DaemonOptions, ListenOptions
     from lodger_daemon.service.program import StartRefused, run
 
+    _log_to(log_file, logging.INFO)
+    notifier = Notifier.take(os.environ, os.getpid())
     options = DaemonOptions(
         paths=paths(),
         environment=dict(os.environ),
@@ -66,6 +72,7 @@ def run_daemon(*, hub: str, hub_token_file: str, listen: AppServerFlags | None, 
         listen=ListenOptions(listen.listen, listen.ws_auth, listen.ws_token_file, listen.ws_token_sha256)
         if listen
         else None,
+        notifier=notifier,
     )
     try:
         asyncio.run(_until_stopped(while_fd, lambda stopping: run(options, stopping, say_json)))
@@ -73,24 +80,46 @@ def run_daemon(*, hub: str, hub_token_file: str, listen: AppServerFlags | None, 
         fail(str(error), Exit.FAILED)
 
 
-def run_hub(flags: HubFlags, *, while_fd: int) -> None:
+def run_hub(flags: HubFlags, *, while_fd: int, log_file: str = "") -> None:
     """Run the hub until a signal, or until whoever started us is gone."""
+    from lodger_cli.supervision import watched
+    from lodger_daemon.service.notify import Notifier
     from lodger_hub.errors import HubError
     from lodger_hub.reach import Reach
     from lodger_hub.server import print_ready, serve
 
+    _log_to(log_file, logging.WARNING)
+    notifier = Notifier.take(os.environ, os.getpid())
     folder = paths().hub
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-    def ready(reach: Reach) -> None:
-        record_hub(folder, reach.url)
-        print_ready(reach)
-
     options = _hub_options(flags, folder)
+
+    async def serve_watched(stopping: asyncio.Event) -> None:
+        async with watched(notifier) as ready_to_serve:
+
+            def ready(reach: Reach) -> None:
+                record_hub(folder, reach.url)
+                print_ready(reach)
+                ready_to_serve(f"Serving at {reach.url}")
+
+            await _stopped_by(stopping, serve(options, ready))
+
     try:
-        asyncio.run(_until_stopped(while_fd, lambda stopping: _stopped_by(stopping, serve(options, ready))))
+        asyncio.run(_until_stopped(while_fd, serve_watched))
     except (HubError, OSError) as error:
         fail(f"the hub cannot start: {error}", Exit.FAILED)
+
+
+def _log_to(log_file: str, level: int) -> None:
+    """Into a file with rotation when one is named; else it goes to standard error."""
+    if not log_file:
+        return
+    from lodger_daemon.service.log_file import log_to
+
+    try:
+        log_to(Path(log_file), level)
+    except OSError as error:
+        fail(f"the log cannot be written to {log_file}: {error.strerror}", Exit.FAILED)
 
 
 def _hub_options(flags: HubFlags, folder: Path) -> "HubOptions":

@@ -15,6 +15,7 @@ from lodger_daemon.service.machine import VERSION
 from lodger_daemon.service.options import DaemonOptions
 from lodger_daemon.service.settings import Settings
 from lodger_daemon.uplink.link import Uplink
+from lodger_daemon.uplink.timing import UplinkTiming
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Hub:
         on_memory_head: Callable[[AgentId, str], None],
         clock: Clock,
         rng: Rng,
+        timing: UplinkTiming,
     ) -> Uplink:
         """Raises: InsecureHubUrl."""
 
@@ -71,6 +73,7 @@ class Hub:
             lambda agent_id, head: on_memory_head(AgentId(agent_id), head),
             clock,
             rng,
+            timing=timing,
         )
 
 

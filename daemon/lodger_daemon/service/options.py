@@ -1,9 +1,11 @@
 """What the command line tells the daemon."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lodger_daemon.paths import Paths
+from lodger_daemon.service.notify import SILENT, Notifier
+from lodger_daemon.uplink.timing import UplinkTiming
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +28,5 @@ class DaemonOptions:
     """Instead of the setting."""
     hub_token_file: str = ""
     listen: ListenOptions | None = None
+    notifier: Notifier = SILENT
+    uplink_timing: UplinkTiming = field(default_factory=UplinkTiming)

@@ -34,12 +34,14 @@ from lodger_daemon.service.sandbox_check import SandboxCheck
 from lodger_daemon.service.settings import Settings, SettingsError
 from lodger_daemon.service.settings_file import SettingsFile
 from lodger_daemon.service.status import StatusReport
+from lodger_daemon.service.watchdog import keep_informed
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.system_clock import SystemClock
 from lodger_daemon.turns.conductor import Conversations
 from lodger_daemon.turns.contract import ConversationError
 from lodger_daemon.turns.services import TurnOptions, TurnServices
+from lodger_daemon.uplink.core.status import UplinkStatus
 from lodger_daemon.uplink.device_id import load_device_id
 from lodger_daemon.uplink.link import Uplink
 from lodger_tools import validator
@@ -135,7 +137,11 @@ async def _run(
     if hub is not None:
         await _adopt_from_hub(rooms)
     uplinks: list[Uplink] = []
-    router = _make_router(options, foundation, rooms, sandbox, lambda: uplinks[0].status() if uplinks else None)
+
+    def uplink_status() -> UplinkStatus | None:
+        return uplinks[0].status() if uplinks else None
+
+    router = _make_router(options, foundation, rooms, sandbox, uplink_status)
     stack.push_async_callback(router.aclose)
     server, address = await _listen(options, foundation, router)
     stack.push_async_callback(server.aclose)
@@ -148,6 +154,7 @@ async def _run(
                 rooms.memory.head_announced,
                 foundation.clock,
                 SystemRng(),
+                options.uplink_timing,
             )
         )
     async with asyncio.TaskGroup() as group:
@@ -158,7 +165,10 @@ async def _run(
         tasks.append(group.create_task(keep_house(foundation.database, rooms.overflow, foundation.clock)))
         tasks.append(group.create_task(watch_ownership(foundation.database, foundation.clock, stopping)))
         announce(address | {"machine": foundation.name, "pid_file": str(options.paths.daemon_lock)})
+        heartbeat_s = options.uplink_timing.probe_interval_s
+        tasks.append(group.create_task(keep_informed(options.notifier, foundation.clock, uplink_status, heartbeat_s)))
         await stopping.wait()
+        await asyncio.to_thread(options.notifier.tell, "STOPPING=1")
         for task in tasks:
             task.cancel()
 

@@ -1,0 +1,50 @@
+"""The system user that a system service runs as."""
+
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Sequence
+from typing import Final
+
+_LIMIT_S: Final = 30.0
+
+
+class AccountMissing(Exception):
+    """The service could not run as that user; the text says what to do."""
+
+
+def ensure_account(name: str) -> pwd.struct_passwd:
+    """The user, made when it is not there. Needs root. Raises: AccountMissing."""
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        pass
+    make = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", name]
+    if shutil.which(make[0]) is None:
+        raise AccountMissing(f"there is no user {name}, and useradd is not on this machine: make that user yourself")
+    done = subprocess.run(make, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
+    if done.returncode != 0:
+        raise AccountMissing(f"the user {name} could not be made: {done.stderr.strip()}")
+    return pwd.getpwnam(name)
+
+
+def command_reachable(command: Sequence[str], account: pwd.struct_passwd) -> None:
+    """Prove by running it that the user can start the command. Raises: AccountMissing."""
+    if os.geteuid() != 0:
+        return
+    try:
+        done = subprocess.run(
+            [*command, "--version"], user=account.pw_uid, group=account.pw_gid, extra_groups=[], cwd="/",
+            env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=_LIMIT_S, check=False,
+        )  # fmt: skip
+        trouble = done.stderr.strip().splitlines()[-1:] if done.returncode != 0 else []
+        failed = done.returncode != 0
+    except (OSError, subprocess.TimeoutExpired) as error:
+        failed, trouble = True, [str(error)]
+    if failed:
+        raise AccountMissing(
+            f"the user {account.pw_name} cannot run {command[0]} ({' '.join(trouble)}): install Lodger where "
+            "everybody may read it, such as /opt/lodger, or name another user with --run-as"
+        )
