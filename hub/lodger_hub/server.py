@@ -141,17 +141,17 @@ async def _serve_on(listeners: Sequence[tuple[socket.socket, uvicorn.Config]], r
 
     servers = [_Server(config, one_more) for _, config in listeners]
     with _stopping_on_signals(servers):
-        serving = asyncio.gather(
-            *(server.serve([listener]) for server, (listener, _) in zip(servers, listeners, strict=True))
-        )
+        serving = [
+            asyncio.create_task(server.serve([listener]))
+            for server, (listener, _) in zip(servers, listeners, strict=True)
+        ]
         try:
-            await asyncio.shield(serving)
-        except asyncio.CancelledError:
-            # Sockets are closed in order, within the limit; then the cancellation goes on.
+            await asyncio.shield(asyncio.gather(*serving))
+        finally:
+            # Cancelled, or one of them failed: sockets are closed in order, within the limit, before the store is.
             for server in servers:
                 server.should_exit = True
-            await serving
-            raise
+            await asyncio.wait(serving)
 
 
 def _public(options: HubOptions) -> PublicUrl | None:

@@ -81,7 +81,8 @@ class Devices:
     _in_all: Lockout = field(default_factory=_total_lock)
     _seen_at_ms: dict[str, int] = field(default_factory=dict)
     _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Store and book change together; without it a revoked device could be put back by a rotation under way."""
+    """Store, book and token files change together; without it a revoked device could be put back by a rotation under
+    way, and of two rotations at once the file could keep the token of one and the store that of the other."""
 
     async def make_code(self, source: str, role: TokenRole = TokenRole.CLIENT) -> NewCode:
         """A code that pairs one device within ten minutes. An older one beyond the fifth stops working."""
@@ -162,10 +163,10 @@ class Devices:
             raise RequestRefused(404, "unknown_device", "no device has that id")
         text, token = new_token(device.role, device.id, self._now_ms())
         own = device.id == own_device_id(device.role)
-        if own:
-            # Before the store: a file that is newer than the store is taken up at the next start.
-            await asyncio.to_thread(write_private, token_file(self.state, device.role), text + "\n")
         async with self._changing:
+            if own:
+                # Before the store: a file that is newer than the store is taken up at the next start.
+                await asyncio.to_thread(write_private, token_file(self.state, device.role), text + "\n")
             if not await self.store.replace_tokens(token):
                 raise RequestRefused(404, "unknown_device", "the device was revoked meanwhile")
             self._end_tokens(device_id)

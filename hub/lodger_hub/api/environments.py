@@ -139,6 +139,6 @@ def _interest(request: HTTPConnection) -> Interest:
 
 def _limit(request: Request) -> int:
     asked = request.query_params.get("limit", str(PAGE_DEFAULT))
-    if not asked.isdecimal() or not 1 <= int(asked) <= PAGE_LIMIT:
+    if not asked.isdecimal() or len(asked) > len(str(PAGE_LIMIT)) or not 1 <= int(asked) <= PAGE_LIMIT:
         raise RequestRefused(400, "invalid_limit", f"limit is a number from 1 to {PAGE_LIMIT}")
     return int(asked)

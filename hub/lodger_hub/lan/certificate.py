@@ -75,13 +75,19 @@ def _read(
     kept: LanCertificate, names: Sequence[str], addresses: Sequence[str], now: datetime.datetime
 ) -> "x509.Certificate | None":
     from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     if not kept.certificate.exists() or not kept.key.exists():
         return None
     try:
         certificate = x509.load_pem_x509_certificate(kept.certificate.read_bytes()[:CERTIFICATE_BYTES])
         alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (ValueError, x509.ExtensionNotFound):
+        key = load_pem_private_key(kept.key.read_bytes()[:CERTIFICATE_BYTES], None)
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.ExtensionNotFound):
+        return None
+    if key.public_key() != certificate.public_key():
+        # A stop between the two files left the new key beside the old certificate.
         return None
     kept.key.chmod(0o600)
     holds_for = {str(one) for one in alternatives.get_values_for_type(x509.IPAddress)}

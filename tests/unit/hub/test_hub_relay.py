@@ -127,6 +127,7 @@ async def test_the_list_pages_and_filters(hub: Hub) -> None:
         assert [one["deviceId"] for one in online["connections"]] == ["device-1"]
         assert online["hasNextPage"] is False
         assert (await http.get("/v1/environments?limit=0")).status_code == 400
+        assert (await http.get(f"/v1/environments?limit={'9' * 5000}")).status_code == 400
         assert (await http.get("/v1/environments/nobody")).json()["errorCode"] == "unknown_machine"
 
 

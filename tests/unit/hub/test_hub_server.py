@@ -11,7 +11,7 @@ import pytest
 
 from lodger_daemon.uplink.core.status import UplinkState
 from lodger_hub.errors import UnsafeListener
-from lodger_hub.options import HubOptions, is_loopback
+from lodger_hub.options import HubOptions, LanListener, is_loopback
 from lodger_hub.server import serve
 from support.hub_rig import running_uplink, until
 
@@ -42,6 +42,16 @@ async def test_plain_http_beyond_loopback_is_refused(tmp_path: Path, host: str) 
         await serve(HubOptions(state=tmp_path, host=host, port=0))
     assert list(tmp_path.iterdir()) == []
     HubOptions(state=tmp_path, host=host, tls_certificate=tmp_path / "c", tls_key=tmp_path / "k").check()
+
+
+async def test_when_one_listener_fails_the_other_does_not_run_on(tmp_path: Path) -> None:
+    """It would be left serving with a store that is closed."""
+    unusable = tmp_path / "unusable.pem"
+    unusable.write_text("no certificate")
+    lan = LanListener(host="127.0.0.1", port=0, certificate=unusable, key=unusable)
+    with pytest.raises(OSError, match=r"PEM|SSL"):
+        await asyncio.wait_for(serve(HubOptions(state=tmp_path / "hub", port=0, lan=lan)), 20)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 def test_loopback_is_an_address_not_a_spelling() -> None:
