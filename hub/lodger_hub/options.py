@@ -8,7 +8,7 @@ from typing import Final
 from lodger_hub.errors import BadAddress, UnsafeListener
 from lodger_hub.store.contract import MailLimits
 
-DEFAULT_PORT: Final = 7433
+DEFAULT_PORT: Final = 8377
 
 MIB: Final = 1024 * 1024
 

@@ -23,7 +23,10 @@ def ensure_account(name: str) -> pwd.struct_passwd:
     make = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", name]
     if shutil.which(make[0]) is None:
         raise AccountMissing(f"there is no user {name}, and useradd is not on this machine: make that user yourself")
-    done = subprocess.run(make, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
+    try:
+        done = subprocess.run(make, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise AccountMissing(f"the user {name} could not be made: {error}") from error
     if done.returncode != 0:
         raise AccountMissing(f"the user {name} could not be made: {done.stderr.strip()}")
     return pwd.getpwnam(name)
