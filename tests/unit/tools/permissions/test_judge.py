@@ -53,6 +53,13 @@ def test_mode_decides_when_no_rule_does(a_call: CallToJudge, mode: Mode, expecte
     assert verdict(a_call, mode=mode) is expected
 
 
+@pytest.mark.parametrize("mode", [Mode.STRICT, Mode.STANDARD, Mode.ACCEPT_EDITS])
+def test_a_rule_about_words_does_not_let_a_command_leave_its_box(mode: Mode) -> None:
+    saved = rules(allow=["Bash(cat:*)"])
+    assert verdict(bash("cat notes.md"), saved, mode) is Allowed
+    assert verdict(bash("cat id_ed25519", folder="/home/ada/.ssh"), saved, mode) is NeedsPerson
+
+
 def test_deny_beats_ask_beats_allow_in_every_mode() -> None:
     every = rules(deny=["Bash(rm:*)"], ask=["Bash(rm:*)", "Bash(git push:*)"], allow=["Bash"])
     for mode in Mode:

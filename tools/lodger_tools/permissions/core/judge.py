@@ -63,9 +63,11 @@ def judge(call: CallToJudge, rules: RuleSet, mode: Mode, home: str) -> Verdict:
     if script is not None and not script.readable and rules.restrict_commands():
         # Otherwise padding or an odd character would be a way around every deny rule.
         return NeedsPerson("its command cannot be read with certainty, and rules of this machine look at commands")
-    if rule := _allow_hit(rules.allow, call, script, home):
-        return Allowed("a rule allows it", rule.source)
     reach = reach_of(call, home)
+    # The words of a command say nothing of the folder it is run in: saved for the box, they do not open another.
+    allowing = script if reach.inside else None
+    if rule := _allow_hit(rules.allow, call, allowing, home):
+        return Allowed("a rule allows it", rule.source)
     match mode:
         case Mode.UNRESTRICTED:
             return Allowed("mode unrestricted")
