@@ -9,7 +9,7 @@ from lodger_cli.lines import Lines
 from lodger_cli.places import local_daemon
 from lodger_cli.processes import StartError
 from lodger_cli.questions import ask_person
-from lodger_cli.runtime import RuntimeWish, open_runtime, wait_for_memory
+from lodger_cli.runtime import RuntimeWish, check_mode, open_runtime, wait_for_memory
 from lodger_cli.terminal import Exit, fail, failure_code, note, say, say_json
 from lodger_cli.turn import Decide, TurnDriver, TurnResult
 from lodger_cli.wire import Frame, WireClient, WireError
@@ -31,6 +31,7 @@ class Asking:
 
 def ask(asking: Asking) -> None:
     """Run one turn and end the process with its exit code."""
+    check_mode(asking.mode)
     text = sys.stdin.read() if asking.text == "-" else asking.text
     if not text.strip():
         fail("there is nothing to ask: give some text, or - and text on standard input", Exit.USAGE)

@@ -14,7 +14,7 @@ from lodger_cli.lines import Lines
 from lodger_cli.places import HubPlace, known_hub, local_daemon, paths
 from lodger_cli.processes import StartError
 from lodger_cli.questions import ask_person
-from lodger_cli.runtime import RuntimeWish, open_runtime
+from lodger_cli.runtime import RuntimeWish, check_mode, open_runtime
 from lodger_cli.terminal import Exit, fail, failure_code, note, say_json
 from lodger_cli.turn import TurnDriver, text_of
 from lodger_cli.wire import Frame, WireClient, WireError
@@ -38,6 +38,7 @@ class Chatting:
 
 def chat(chatting: Chatting) -> None:
     """Read lines, show answers, until the end of input or Ctrl-D."""
+    check_mode(chatting.mode)
     try:
         asyncio.run(_chat(chatting))
     except (WireError, StartError) as error:

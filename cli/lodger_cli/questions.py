@@ -2,10 +2,13 @@
 
 import json
 import sys
+from typing import Final
 
 from lodger_cli.lines import Lines
 from lodger_cli.terminal import note
 from lodger_cli.wire import Frame
+
+_WORDS: Final = {"y": "[y]es", "n": "[n]o", "a": "[a]lways"}
 
 
 async def ask_person(question: Frame, lines: Lines) -> Frame:
@@ -18,8 +21,8 @@ async def ask_person(question: Frame, lines: Lines) -> Frame:
     suggestions = request.get("permission_suggestions") or []
     for suggestion in suggestions:
         note(f"    [a] {suggestion['text']}")
-    answer = await _read_key(lines, "Allow it? [y]es, [n]o" + (", [a]lways: " if suggestions else ": "))
-    if answer == "a" and suggestions:
+    answer = await _read_key(lines, "yna" if suggestions else "yn")
+    if answer == "a":
         chosen = [suggestion["id"] for suggestion in suggestions]
         return {"decision": {"behavior": "allow", "selected_permission_suggestion_ids": chosen}}
     if answer == "y":
@@ -42,7 +45,15 @@ def describe(request: Frame) -> str:
     return "\n".join(lines)
 
 
-async def _read_key(lines: Lines, prompt: str) -> str:
-    sys.stderr.write(prompt)
-    sys.stderr.flush()
-    return (await lines.next()).strip().lower()[:1]
+async def _read_key(lines: Lines, keys: str) -> str:
+    """One of `keys`, asked for until it comes; n at the end of input."""
+    words = ", ".join(_WORDS[key] for key in keys)
+    while True:
+        sys.stderr.write(f"Allow it? {words}: ")
+        sys.stderr.flush()
+        line = await lines.next()
+        if not line:
+            note("")
+            return "n"
+        if (key := line.strip().lower()[:1]) and key in keys:
+            return key

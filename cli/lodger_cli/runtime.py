@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
-from lodger_cli.terminal import note
+from lodger_cli.terminal import Exit, fail, note
 from lodger_cli.wire import Frame, Refused, WireClient
+from lodger_tools.permissions.core.modes import Mode
 
 OPEN_LIMIT_S: Final = 120.0
 """An agent's first clone on a machine may take a while; the daemon limits it itself."""
@@ -31,6 +32,12 @@ class Opened:
     runtime: Frame
     agent_name: str
     model: str
+
+
+def check_mode(mode: str) -> None:
+    """End the command when there is no such mode."""
+    if mode and mode not in list(Mode):
+        fail(f"there is no mode {mode}; the modes are {', '.join(Mode)}", Exit.USAGE)
 
 
 async def open_runtime(client: WireClient, wish: RuntimeWish) -> Opened:

@@ -87,6 +87,8 @@ def test_a_person_says_no_and_leaves(tmp_path: Path) -> None:
         chat.expect("> ")
         chat.send("write notes.md with hello\r")
         chat.expect("Allow it?")
+        chat.send("what?\r")
+        chat.expect("Allow it?")
         chat.send("n\r")
         assert "said no" in chat.expect("> ")
         chat.send("\x04")
