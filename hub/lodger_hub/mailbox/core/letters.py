@@ -43,7 +43,19 @@ def read_letter(text: str, request_id: str) -> Letter | NoLetter:
     if not all(isinstance(one, str) and 1 <= len(one) <= ID_CHARACTERS for one in ids):
         return NoLetter("each message needs a `client_message_id`: it is carried out once per id")
     frame["request_id"] = request_id
-    return Letter(str(ids[0]), json.dumps(frame, separators=(",", ":")))
+    return Letter(str(ids[0]), _written(frame))
+
+
+def _written(frame: dict[str, object]) -> str:
+    """No longer than what was posted, but for the request id: escaped, text in most scripts would be too large for the
+    machine's connection only after it had been accepted."""
+    text = json.dumps(frame, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # Half of a character pair stands in it, which only its escape can carry.
+        return json.dumps(frame, separators=(",", ":"))
+    return text
 
 
 @dataclass(frozen=True, slots=True)
