@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from lodger_cli.processes import Child
 from lodger_cli.wire import WireClient, WireError
+from lodger_daemon.clients.peers import PortOwner, owner_of_port
 from lodger_daemon.paths import Paths, find_paths
 
 HUB_RECORD: Final = "running.json"
@@ -35,11 +37,16 @@ def record_hub(folder: Path, url: str) -> None:
 
 
 def known_hub(where: Paths) -> HubPlace | None:
-    """The hub of this machine, if one has been started here and its tokens can be read."""
+    """The hub of this machine, if one has been started here and its tokens can be read. None also when its port belongs
+    to another user by now, who is not to get a token."""
     try:
         record = json.loads((where.hub / HUB_RECORD).read_text("utf-8"))
         token = (where.hub / "client.token").read_text("utf-8").strip()
-        return HubPlace(str(record["url"]), token, where.hub / "machine.token")
+        url = str(record["url"])
+        parts = urlsplit(url)
+        if parts.scheme == "http" and owner_of_port(parts.port or 80) is PortOwner.STRANGER:
+            return None
+        return HubPlace(url, token, where.hub / "machine.token")
     except (OSError, ValueError, KeyError):
         return None
 

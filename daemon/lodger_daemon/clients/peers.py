@@ -1,12 +1,14 @@
 """Whose process is at the other end of a socket, by the kernel's word."""
 
+import os
 import socket
 import struct
 import sys
+from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
-from lodger_daemon.clients.core.socket_owner import Endpoint, owner_uid
+from lodger_daemon.clients.core.socket_owner import Endpoint, listener_uids, owner_uid
 
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 
@@ -34,10 +36,37 @@ def tcp_peer_uid(client: Endpoint, server: Endpoint) -> int | None:
 
     Reads the kernel's tables: call it in a thread.
     """
+    return owner_uid(_read_tables(), client, server)
+
+
+class PortOwner(Enum):
+    """Who listens on a port of this machine."""
+
+    OURS = auto()
+    """This user or root: whoever is root can do all this anyway."""
+    NOBODY = auto()
+    STRANGER = auto()
+    UNKNOWN = auto()
+    """This system does not tell."""
+
+
+def owner_of_port(port: int) -> PortOwner:
+    """By the kernel's word, so that no other user's program is taken for ours. Blocking."""
+    platform: str = sys.platform
+    tables = _read_tables()
+    if platform != "linux" or not tables:
+        return PortOwner.UNKNOWN
+    uids = listener_uids(tables, port)
+    if not uids:
+        return PortOwner.NOBODY
+    return PortOwner.OURS if uids <= {0, os.geteuid()} else PortOwner.STRANGER
+
+
+def _read_tables() -> tuple[str, ...]:
     tables: list[str] = []
     for table in _TABLES:
         try:
             tables.append(table.read_text())
         except OSError:
             continue
-    return owner_uid(tuple(tables), client, server)
+    return tuple(tables)

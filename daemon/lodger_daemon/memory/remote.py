@@ -22,6 +22,8 @@ class MemoryRemote:
     base_url: str
     token_provider: TokenProvider
     """Asked before each command, so that a rotated token is used at once. May read a file."""
+    is_trusted: Callable[[], bool] = lambda: True
+    """Asked before each command: whether what answers at that address may be talked to at all. May read files."""
 
     def url(self, agent_id: AgentId) -> str:
         return f"{self.base_url.rstrip('/')}/v1/git/{agent_id}/state.git"
@@ -36,9 +38,13 @@ class MemoryRemote:
             ("protocol.allow", "never"),
             ("protocol.https.allow", "always"),
         ]
-        if urlsplit(self.base_url).hostname in _LOOPBACK:
+        trusted = self.is_trusted()
+        if not trusted:
+            # Neither the token nor a word of this memory to a stranger, and nothing taken from one.
+            settings.append(("protocol.https.allow", "never"))
+        elif urlsplit(self.base_url).hostname in _LOOPBACK:
             settings.append(("protocol.http.allow", "always"))
-        token = self.token_provider()
+        token = self.token_provider() if trusted else None
         if token:
             basic = base64.b64encode(f"letta:{token}".encode()).decode()
             settings.append((f"http.{self.base_url.rstrip('/')}/.extraHeader", f"Authorization: Basic {basic}"))
@@ -60,6 +66,8 @@ class MemoryRemote:
         import http.client
 
         parts = urlsplit(self.base_url)
+        if not self.is_trusted():
+            return ()
         if parts.hostname is None or (parts.scheme == "http" and parts.hostname not in _LOOPBACK):
             return ()
         make = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection

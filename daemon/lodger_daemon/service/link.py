@@ -5,7 +5,10 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import assert_never
+from urllib.parse import urlsplit
 
+from lodger_daemon.clients.peers import PortOwner, owner_of_port
 from lodger_daemon.clients.router import Router
 from lodger_daemon.clock import Clock
 from lodger_daemon.identity import AgentId
@@ -26,7 +29,24 @@ class Hub:
     token_file: Path
 
     def token(self) -> str:
-        """Blocking. Raises: OSError, LookupError."""
+        """For a hub whose port may have it. Blocking. Raises: ConnectionRefusedError, OSError, LookupError."""
+        match self.port_owner():
+            case PortOwner.STRANGER:
+                raise LookupError(f"the port of {self.url} belongs to another user of this machine, who gets no token")
+            case PortOwner.NOBODY:
+                # Whoever came next could be anybody.
+                raise ConnectionRefusedError(f"nobody listens at {self.url}")
+            case PortOwner.OURS | PortOwner.UNKNOWN:
+                return self._read_token()
+            case other:
+                assert_never(other)
+
+    def port_owner(self) -> PortOwner:
+        """Who would get what is sent to this hub; not asked where a certificate answers for it. Blocking."""
+        parts = urlsplit(self.url)
+        return owner_of_port(parts.port or 80) if parts.scheme == "http" else PortOwner.OURS
+
+    def _read_token(self) -> str:
         token = self.token_file.read_text("utf-8").strip()
         if not token:
             raise LookupError(f"{self.token_file} is empty")
@@ -35,11 +55,14 @@ class Hub:
     def memory_remote(self) -> MemoryRemote:
         def token_or_none() -> str | None:
             try:
-                return self.token()
+                return self._read_token()
             except (OSError, LookupError):
                 return None
 
-        return MemoryRemote(self.url, token_or_none)
+        def is_trusted() -> bool:
+            return self.port_owner() in (PortOwner.OURS, PortOwner.UNKNOWN)
+
+        return MemoryRemote(self.url, token_or_none, is_trusted)
 
     def uplink(
         self,

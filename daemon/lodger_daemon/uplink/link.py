@@ -126,8 +126,10 @@ class Uplink:
     async def _read_token(self) -> str:
         try:
             token = (await self._token()).strip()
+        except ConnectionError as error:
+            raise AttemptFailed(Failure.NETWORK, f"the hub cannot be reached: {error}") from error
         except (OSError, LookupError) as error:
-            raise AttemptFailed(Failure.REFUSED, f"this machine's token cannot be read: {error}") from error
+            raise AttemptFailed(Failure.REFUSED, f"this machine's token cannot be used: {error}") from error
         if not token or not token.isascii() or not token.isprintable():
             raise AttemptFailed(Failure.REFUSED, "this machine's token is empty or holds characters no token has")
         return token

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _ESTABLISHED: Final = "01"
+_LISTENING: Final = "0A"
 _LOCAL, _REMOTE, _STATE, _UID = 1, 2, 3, 7
 
 
@@ -30,6 +31,24 @@ def owner_uid(tables: tuple[str, ...], client: Endpoint, server: Endpoint) -> in
             if fields[_LOCAL] in wanted_local and fields[_REMOTE] in wanted_remote:
                 owners.add(int(fields[_UID]))
     return owners.pop() if len(owners) == 1 else None
+
+
+def listener_uids(tables: tuple[str, ...], port: int) -> frozenset[int]:
+    """Every uid that listens on this port, at whatever address of this machine; empty when nobody does.
+
+    Args:
+        tables: The texts of /proc/net/tcp and /proc/net/tcp6.
+    """
+    ending = f":{port:04X}"
+    rows = (line.split() for table in tables for line in table.splitlines()[1:])
+    return frozenset(
+        int(fields[_UID])
+        for fields in rows
+        if len(fields) > _UID
+        and fields[_STATE] == _LISTENING
+        and fields[_LOCAL].endswith(ending)
+        and fields[_UID].isdigit()
+    )
 
 
 def _forms(endpoint: Endpoint) -> frozenset[str]:
