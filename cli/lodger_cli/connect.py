@@ -29,6 +29,8 @@ def connect(provider: str, *, base_url: str, api_key_file: str, remove: bool, as
         fail(str(error), Exit.UNREACHABLE, as_json=as_json)
     if not answer.get("success"):
         fail(answer.get("error") or "it was not accepted", as_json=as_json)
+    if remove and not answer.get("models_may_have_changed"):
+        fail(f"{provider} was not connected with `lodger connect`, so nothing was forgotten", as_json=as_json)
     own = [handle for handle in handles if handle.startswith(f"{provider}/")]
     if as_json:
         say_json({"provider": provider, "connected": not remove, "models": own})

@@ -3,6 +3,7 @@
 import os
 import pwd
 import shlex
+import shutil
 from typing import Final
 
 from lodger_sandbox.contract import BoxUser, SandboxUnavailable
@@ -48,7 +49,10 @@ class WorkspaceRefused(SandboxUnavailable):
     """The box's user cannot work in the folder. Carries the command that would grant it."""
 
     def __init__(self, path: str, command: str, user: BoxUser) -> None:
-        super().__init__(f"{user.name}, as whom boxes run here, cannot work in {path}. Grant it: {command}")
+        words = f"Boxes run as the user {user.name} here, who cannot work in {path}. Grant it: {command}"
+        if shutil.which("setfacl") is None:
+            words += " (setfacl comes with the package acl, which is not installed)"
+        super().__init__(words)
         self.path = path
         self.command = command
 

@@ -67,6 +67,7 @@ async def run(options: DaemonOptions, stopping: asyncio.Event, announce: Announc
     Raises: StartRefused.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("websockets").setLevel(logging.WARNING)  # it has two lines for every command of every client
     try:
         foundation = await asyncio.to_thread(_lay_foundation, options)
     except (SettingsError, StoreError, OSError) as error:
