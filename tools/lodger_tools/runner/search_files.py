@@ -54,21 +54,24 @@ def formatted(path: str, lines: list[str], hits: list[int], args: dict[str, Any]
 
 
 def content_rows(path: str, lines: list[str], hits: list[int], args: dict[str, Any]) -> list[str]:
+    """Each line at most once, so that many hits with much around them cost no more than the file has lines."""
     rows: list[str] = []
-    wanted: dict[int, bool] = {}
-    for hit in hits:
-        for number in range(max(0, hit - args["before"]), min(len(lines), hit + args["after"] + 1)):
-            wanted[number] = wanted.get(number, False) or number == hit
-    previous = None
-    for number in sorted(wanted):
-        if previous is not None and number != previous + 1 and (args["before"] or args["after"]):
+    unshown = 0
+    for place, hit in enumerate(hits):
+        start = max(unshown, hit - args["before"])
+        end = min(hit + args["after"] + 1, hits[place + 1] if place + 1 < len(hits) else len(lines))
+        if 0 < unshown < start and (args["before"] or args["after"]):
             rows.append("--")
-        previous = number
-        mark = ":" if wanted[number] else "-"
-        head = f"{path}{mark}" if path else ""
-        count = f"{number + 1}{mark}" if args["line_numbers"] else ""
-        rows.append(f"{head}{count}{lines[number].removesuffix(chr(13))[:LINE_LIMIT_CHARS]}")
+        rows += [_row(path, number, lines[number], number == hit, args["line_numbers"]) for number in range(start, end)]
+        unshown = end
     return rows
+
+
+def _row(path: str, number: int, line: str, is_hit: bool, line_numbers: bool) -> str:
+    mark = ":" if is_hit else "-"
+    head = f"{path}{mark}" if path else ""
+    count = f"{number + 1}{mark}" if line_numbers else ""
+    return f"{head}{count}{line.removesuffix(chr(13))[:LINE_LIMIT_CHARS]}"
 
 
 def ripgrep_argv(path: str, args: dict[str, Any]) -> list[str] | None:
