@@ -57,7 +57,8 @@ def test_mode_decides_when_no_rule_does(a_call: CallToJudge, mode: Mode, expecte
 def test_a_rule_about_words_does_not_let_a_command_leave_its_box(mode: Mode) -> None:
     saved = rules(allow=["Bash(cat:*)"])
     assert verdict(bash("cat notes.md"), saved, mode) is Allowed
-    assert verdict(bash("cat id_ed25519", folder="/home/ada/.ssh"), saved, mode) is NeedsPerson
+    leaving = judge(bash("cat id_ed25519", folder="/home/ada/.ssh"), saved, mode, HOME)
+    assert isinstance(leaving, NeedsPerson) and leaving.suggestions == ()
 
 
 def test_deny_beats_ask_beats_allow_in_every_mode() -> None:

@@ -110,7 +110,8 @@ def _standard(call: CallToJudge, reach: Reach, script: ParsedScript | None, rule
 def _suggestions(call: CallToJudge, script: ParsedScript | None, home: str) -> tuple[Suggestion, ...]:
     rule: str | None = None
     if script is not None:
-        if script.certain and len(script.commands) == 1:
+        # A rule about words would not spare the next question about a folder outside.
+        if script.certain and len(script.commands) == 1 and reach_of(call, home).inside:
             rule = suggest_command_rule(script.commands[0])
     elif call.tool_name in FILE_TOOLS:
         folder = posixpath.dirname(path_of(call, home))
