@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import platform
+import signal
 import sys
 import time
 import traceback
@@ -157,6 +158,7 @@ def main() -> int:
         programs.append(Lodger())
     alone = cut_off()
     adopt_orphans()
+    signal.signal(signal.SIGTERM, _end)
     records = ModelRecords.start()
     try:
         benchmark = Benchmark(programs, options.quick, records, set(filter(None, options.only.split(","))))
@@ -164,6 +166,11 @@ def main() -> int:
     finally:
         records.close()
     return _report(benchmark, alone, options.json)
+
+
+def _end(number: int, _frame: object) -> None:
+    """A kill unwinds like Ctrl-C, so that no server is left behind."""
+    sys.exit(128 + number)
 
 
 async def _rounds(benchmark: Benchmark, rounds: int) -> None:
