@@ -13,6 +13,8 @@ logger = logging.getLogger(__name__)
 
 WAITING_FRAMES: Final = 256
 """A client this far ahead of the daemon holds up the link, and so the hub holds up that client."""
+HOLD_UP_LIMIT_S: Final = 20.0
+"""How long it may do so: then it is cut, for the others of the link, whose pongs are not read meanwhile either."""
 CLOSE_LIMIT_S: Final = 10.0
 
 
@@ -44,9 +46,21 @@ class ClientPort:
         await self._send(frame)
 
     async def put(self, frame: bytes) -> None:
-        """From the client."""
-        if not self._failed and not self._task.done():
-            await self._frames.put(frame)
+        """From the client. Waits while the daemon is too far behind with its frames, up to `HOLD_UP_LIMIT_S`."""
+        if self._failed or self._task.done():
+            return
+        try:
+            self._frames.put_nowait(frame)
+        except asyncio.QueueFull:
+            await self._put_in_time(frame)
+
+    async def _put_in_time(self, frame: bytes) -> None:
+        try:
+            async with asyncio.timeout(HOLD_UP_LIMIT_S):
+                await self._frames.put(frame)
+        except TimeoutError:
+            logger.warning("client %s is closed: it is too far ahead of what can be done", self._label)
+            self._cut()
 
     async def aclose(self) -> None:
         """The client or the link has gone; the peer is told once."""
