@@ -110,4 +110,4 @@ def _last_words(log_path: str) -> str:
             lines = [line.strip() for line in log.read()[-4000:].splitlines() if line.strip()]
     except OSError:
         lines = []
-    return lines[-1] if lines else f"it said nothing (its log is {log_path})"
+    return lines[-1].removeprefix("lodger: ") if lines else f"it said nothing (its log is {log_path})"

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -106,7 +107,11 @@ def run_hub(flags: HubFlags, *, while_fd: int, log_file: str = "") -> None:
 
     try:
         asyncio.run(_until_stopped(while_fd, serve_watched))
-    except (HubError, OSError) as error:
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            fail(f"the hub cannot start: port {flags.port} is taken; name another with --port", Exit.FAILED)
+        fail(f"the hub cannot start: {error}", Exit.FAILED)
+    except HubError as error:
         fail(f"the hub cannot start: {error}", Exit.FAILED)
 
 

@@ -120,7 +120,10 @@ def parse_settings(content: bytes, source: str) -> Settings:
         return Settings.model_validate(data)
     except ValidationError as error:
         faults = "; ".join(
-            f"{'.'.join(map(str, fault['loc']))}: {fault['msg'].removeprefix('Value error, ')}"
+            f"{'.'.join(map(str, fault['loc']))}: "
+            + ("there is no such setting" if fault["type"] == "extra_forbidden" else fault["msg"]).removeprefix(
+                "Value error, "
+            )
             for fault in error.errors()
         )
         raise SettingsError(f"{source} is not usable: {faults}") from error

@@ -9,6 +9,14 @@ from lodger_daemon.service.settings_file import SettingsFile
 from lodger_tools.permissions.core.modes import Mode
 
 
+def test_an_unknown_key_is_named_in_words(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("[machine]\nnmae = 'laptop'")
+    with pytest.raises(SettingsError) as refused:
+        load_settings(file)
+    assert str(refused.value) == f"{file} is not usable: machine.nmae: there is no such setting"
+
+
 def test_no_file_means_defaults(tmp_path: Path) -> None:
     assert load_settings(tmp_path / "settings.toml") == Settings()
 
