@@ -28,6 +28,10 @@ class RelayLimits:
     """Twice and a half the two minutes after which clients show a machine as offline. TCP keep-alive finds a dead
     path sooner; this is for paths through a proxy, and long enough that a busy daemon is not cut."""
     clients_per_machine: int = 64
+    acknowledge_s: float = 60.0
+    """For a message out of a mailbox: an agent's first clone on the machine may stand in front of it."""
+    mail_again_s: float = 60.0
+    """Before an awake machine that did not acknowledge something is asked again."""
 
 
 @dataclass(frozen=True, slots=True)

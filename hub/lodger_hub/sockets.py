@@ -1,6 +1,9 @@
 """The server's WebSockets, with an end that a peer cannot put off."""
 
 import asyncio
+import contextlib
+import socket
+import struct
 from typing import Any, Final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -19,4 +22,12 @@ class EndingSocket(WebSocketsSansIOProtocol):
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
         super().on_task_complete(task)
-        self.loop.call_later(ABORT_AFTER_S, self.transport.abort)
+        self.loop.call_later(ABORT_AFTER_S, self._cut_off)
+
+    def _cut_off(self) -> None:
+        """Does nothing to a socket that has ended in order."""
+        connection = self.transport.get_extra_info("socket")
+        # Without this the kernel would go on offering what is left to a peer that takes nothing.
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()

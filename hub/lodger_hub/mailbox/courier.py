@@ -17,11 +17,8 @@ from lodger_hub.store.contract import HubStore, Mail, MailLimits, MailState
 
 logger = logging.getLogger(__name__)
 
-ACKNOWLEDGE_LIMIT_S: Final = 60.0
-"""An agent's first clone on the machine may stand in front of the acknowledgement."""
 ATTEMPTS: Final = 3
 """A machine that says nothing so often will not: it says nothing to a message that it cannot read."""
-TRY_AGAIN_S: Final = 60.0
 REASON_CHARACTERS: Final = 500
 
 
@@ -66,8 +63,6 @@ class Courier:
     has_device: Callable[[str], bool]
     """Whether a sender may still say anything."""
     limits: MailLimits = field(default_factory=MailLimits)
-    acknowledge_limit_s: float = ACKNOWLEDGE_LIMIT_S
-    try_again_s: float = TRY_AGAIN_S
     wall: Callable[[], float] = time.time
 
     async def serve(self, link: MachineLink) -> None:
@@ -79,7 +74,7 @@ class Courier:
                 logger.warning("%s", error)
                 left = True
             try:
-                async with asyncio.timeout(self.try_again_s if left else None):
+                async with asyncio.timeout(link.limits.mail_again_s if left else None):
                     await link.mail_posted.wait()
             except TimeoutError:
                 pass
@@ -117,7 +112,7 @@ class Courier:
             await self._settle(mail, MailState.REFUSED, "the message is too large for the machine's connection")
             return True
         try:
-            async with asyncio.timeout(self.acknowledge_limit_s):
+            async with asyncio.timeout(link.limits.acknowledge_s):
                 answer = await acknowledged
         except TimeoutError:
             answer = None
