@@ -5,6 +5,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from lodger_cli.activity import activity_of
 from lodger_cli.lines import Lines
 from lodger_cli.places import local_daemon
 from lodger_cli.processes import StartError
@@ -59,6 +60,8 @@ async def _one_turn(client: WireClient, runtime: Frame, asking: Asking, text: st
     def show(frame: Frame) -> None:
         if asking.as_json:
             say_json(frame)
+        elif sys.stderr.isatty() and (line := activity_of(frame)):
+            note(line)
 
     result = await TurnDriver(client, runtime, decide, show).run(text)
     if asking.wait:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lodger_cli.activity import activity_of
 from lodger_cli.lines import Lines
 from lodger_cli.places import HubPlace, known_hub, local_daemon, paths
 from lodger_cli.processes import StartError
@@ -20,9 +21,6 @@ from lodger_cli.turn import TurnDriver, text_of
 from lodger_cli.wire import Frame, WireClient, WireError
 
 HUB_ANSWER_LIMIT_BYTES = 4 * 1024 * 1024
-SHOWN_CALL_CHARS = 200
-_TELLING_ARGUMENTS = ("command", "file_path", "pattern", "url", "description")
-"""Of a call's arguments, the first of these is what a person wants to see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,34 +84,11 @@ async def _read_line(lines: Lines, interactive: bool) -> str:
 
 def _show(frame: Frame) -> None:
     """Stream text as it comes, and one line for each tool."""
-    if frame.get("type") != "stream_delta":
-        return
-    delta = frame["delta"]
-    match delta.get("message_type"):
-        case "assistant_message":
-            sys.stdout.write(text_of(delta.get("content")))
-            sys.stdout.flush()
-        case "client_tool_start":
-            note(f"\n[{delta.get('tool_name', 'tool')}] {call_in_words(delta.get('tool_args') or '')}")
-        case "retry":
-            note(f"\n[waiting] {delta.get('message', '')}")
-        case _:
-            pass
-
-
-def call_in_words(arguments: str) -> str:
-    """What a call is about in one line; its arguments as they are when nothing in them tells."""
-    try:
-        fields = json.loads(arguments)
-    except ValueError:
-        fields = None
-    words = arguments
-    if isinstance(fields, dict):
-        words = next((str(fields[name]) for name in _TELLING_ARGUMENTS if fields.get(name)), arguments)
-        if fields.get("folder"):
-            words += f" (in {fields['folder']})"
-    words = " ".join(words.split())
-    return words if len(words) <= SHOWN_CALL_CHARS else words[:SHOWN_CALL_CHARS] + "…"
+    if frame.get("type") == "stream_delta" and frame["delta"].get("message_type") == "assistant_message":
+        sys.stdout.write(text_of(frame["delta"].get("content")))
+        sys.stdout.flush()
+    elif line := activity_of(frame):
+        note(f"\n{line}")
 
 
 @contextlib.asynccontextmanager
