@@ -452,9 +452,10 @@ class Rig:
         """Of our daemon's models."""
         return [seen for seen in descendants(self.daemon_program.pid) if "lodger_daemon.models.worker" in seen.command]
 
-    def end_boxes_of(self, agent_id: str) -> None:
+    def end_boxes(self, agent_id: str = "") -> None:
+        """Of one agent, or all of this machine."""
         for box in self.home.boxes():
-            if box.record.key.agent_id == agent_id:
+            if not agent_id or box.record.key.agent_id == agent_id:
                 end_unconnected(box)
 
     def world_words(self) -> str:
