@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -75,9 +75,31 @@ async def run(options: DaemonOptions, stopping: asyncio.Event, announce: Announc
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(foundation.database.aclose)
         try:
-            await _run(options, foundation, stack, stopping, announce)
+            await _until_told(stopping, lambda started: _run(options, foundation, stack, stopping, started, announce))
         except (ClientError, StoreError, OSError, ValueError) as error:
             raise StartRefused(str(error)) from error
+        except ExceptionGroup as group:
+            raise StartRefused(f"the daemon had to stop: {'; '.join(map(repr, group.exceptions))}") from group
+
+
+async def _until_told(stopping: asyncio.Event, work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    """Run `work`. Told to stop before it has set its event (a start may wait for a first clone), cancel it; after
+    that it ends by itself."""
+    started = asyncio.Event()
+    running = asyncio.create_task(work(started))
+    told = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait({running, told}, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done() and not started.is_set():
+            running.cancel()
+            await asyncio.wait({running})
+        if not running.cancelled():
+            await running
+    finally:
+        told.cancel()
+        if not running.done():
+            running.cancel()
+            await asyncio.wait({running})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +150,10 @@ async def _run(
     foundation: _Foundation,
     stack: contextlib.AsyncExitStack,
     stopping: asyncio.Event,
+    started: asyncio.Event,
     announce: Announce,
 ) -> None:
+    """Set `started` once clients are let in; end when `stopping` is set after that."""
     hub = find_hub(options, foundation.settings)
     rooms = await _make_rooms(options, foundation, hub, stack)
     sandbox = SandboxCheck(foundation.requests, foundation.clock)
@@ -165,6 +189,7 @@ async def _run(
         tasks.append(group.create_task(sandbox.keep_looking()))
         tasks.append(group.create_task(keep_house(foundation.database, rooms.overflow, foundation.clock)))
         tasks.append(group.create_task(watch_ownership(foundation.database, foundation.clock, stopping)))
+        started.set()
         announce(address | {"machine": foundation.name, "pid_file": str(options.paths.daemon_lock)})
         heartbeat_s = options.uplink_timing.probe_interval_s
         tasks.append(group.create_task(keep_informed(options.notifier, foundation.clock, uplink_status, heartbeat_s)))

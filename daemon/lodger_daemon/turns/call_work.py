@@ -38,7 +38,6 @@ from lodger_daemon.turns.desk import Desk, TurnWork
 from lodger_daemon.turns.judging import as_progress
 from lodger_daemon.turns.services import finish_regardless
 from lodger_daemon.turns.step_work import is_external
-from lodger_tools.box.contract import BoxLost, BoxUnavailable
 from lodger_tools.json_value import JsonObject
 from lodger_tools.permissions.core.verdicts import CallToJudge
 from lodger_tools.toolbox_contract import EffectUnknown, Scheduling, ToolOutcome, ToolRequest
@@ -295,7 +294,10 @@ async def _with_memory_report(desk: Desk, work: TurnWork, call: Call, text: str)
     try:
         async with asyncio.timeout(desk.services.options.memory_import_limit_s):
             report = await memory.import_commits(agent_id, work.place.box)
-    except (BoxUnavailable, BoxLost, OSError) as error:
+    except TimeoutError:
+        return f"{text}\n\nYour memory could not be looked at for new commits in time; that is tried again.", None
+    except Exception as error:  # noqa: BLE001 - said to the agent
+        # Whatever befalls the memory, the call's own outcome is known and must be written down.
         return f"{text}\n\nYour memory could not be looked at for new commits: {error}", None
     if not report.moved:
         return (f"{text}\n\n{report.text}" if report.text else text), None

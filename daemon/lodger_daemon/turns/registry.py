@@ -9,7 +9,7 @@ from lodger_daemon.backends.local.conversation import LocalConversation
 from lodger_daemon.clock import MonoTime
 from lodger_daemon.identity import AgentId, ConversationKey
 from lodger_daemon.store import conversation_rows, inbox_rows
-from lodger_daemon.store.errors import StoreError
+from lodger_daemon.store.errors import OwnershipLost, StoreError
 from lodger_daemon.turns import records, recovery
 from lodger_daemon.turns.actor import ConversationActor
 from lodger_daemon.turns.agents import Agents
@@ -183,9 +183,9 @@ class Registry:
             await self._services.clock.sleep(wait_s)
             try:
                 expired = await book.expire_due()
-            except StoreError as error:
-                if not error.retryable:
-                    raise
+            except OwnershipLost:
+                return  # another daemon has the questions now
+            except StoreError:
                 await self._services.clock.sleep(STORE_RETRY_S)
                 continue
             for settled in expired:

@@ -209,7 +209,7 @@ class BoxManager:
 
     async def _connect(self, found: records.FoundBox) -> Box:
         """Raises: BoxLost; OSError; TimeoutError."""
-        connection = records.connect(found.folder)
+        connection = await asyncio.to_thread(records.connect, found.folder)
         loop = asyncio.get_running_loop()
         _, link = await loop.create_unix_connection(lambda: BoxLink(found.token), sock=connection)
         try:
