@@ -1,16 +1,21 @@
 """Messages for machines that sleep: posted over HTTP, handed over on the machine's socket."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from starlette.websockets import WebSocket
 
 from lodger_hub.mailbox.core.letters import Acknowledgement, Letter, NoLetter, read_acknowledgement, read_letter
-from lodger_hub.mailbox.courier import ATTEMPTS
+from lodger_hub.mailbox.courier import ATTEMPTS, Courier
 from lodger_hub.options import RelayLimits
-from lodger_hub.store.contract import MailLimits
+from lodger_hub.relay.outgoing import Outgoing
+from lodger_hub.relay.switchboard import MachineLink
+from lodger_hub.store.contract import Device, MailDraft, MailLimits, Registration, TokenRole
+from lodger_hub.store.sqlite import SqliteHubStore
 from support.hub_calls import call, lease_of, letter, paired, running_machine, state_of, until_settled
 from support.hub_rig import Hub, receive_json, running_hub, until
 
@@ -174,3 +179,45 @@ async def test_a_machine_that_never_answers_does_not_hold_up_other_conversations
             assert machine.texts()[:2] == ["m1", "m3"]
             assert sorted(machine.texts()) == sorted(["m1", "m2", "m3"] * ATTEMPTS)
             assert machine.texts().index("m2") > 2
+
+
+async def test_what_was_read_before_a_revocation_is_not_sent_after_it(tmp_path: Path) -> None:
+    store = await SqliteHubStore.open(tmp_path / "hub.db")
+    machine = await store.register(Registration("device-1", "laptop", None, {"relay_envelope": True}, "env-1"), 1)
+    await store.add_device(Device("phone", "phone", TokenRole.CLIENT, 1, None))
+    await store.post_mail(MailDraft("device-1", "phone", "m1", "mail-1", json.dumps(letter("m1")), 1), MailLimits())
+    link = MachineLink(cast("WebSocket", None), RelayLimits(), machine, "token-1", lambda: 0.001)
+    serving = asyncio.create_task(Courier(store, lambda _: False, wall=lambda: 0.002).serve(link))
+    sent: list[str] = []
+
+    async def send(frame: str) -> None:
+        sent.append(frame)
+
+    draining = asyncio.create_task(link.out.drain(send, 1.0))
+    await until(lambda: len(sent) == 2, "the courier came and went")
+    for task in (serving, draining):
+        task.cancel()
+    await asyncio.gather(serving, draining, return_exceptions=True)
+    assert not any("hello" in frame for frame in sent)
+    await store.aclose()
+
+
+async def test_a_queue_takes_nothing_from_a_sender_who_was_cut_while_waiting() -> None:
+    queue = Outgoing(limit_frames=1, limit_bytes=100)
+    wanted = True
+    await queue.put("first", "a", lambda: wanted)
+    waiting = asyncio.create_task(queue.put("second", "a", lambda: wanted))
+    other = asyncio.create_task(queue.put("third", "b", lambda: True))
+    await asyncio.sleep(0)
+    wanted = False
+    queue.drop("a")
+    sent: list[str] = []
+
+    async def send(frame: str) -> None:
+        sent.append(frame)
+
+    draining = asyncio.create_task(queue.drain(send, 1.0))
+    await asyncio.gather(waiting, other)
+    await until(lambda: sent == ["third"], "only what is wanted")
+    draining.cancel()
+    await asyncio.gather(draining, return_exceptions=True)
