@@ -55,9 +55,19 @@ def judge(late_s: float, uplink: UplinkStatus | None, now_wall: float, heartbeat
             assert_never(uplink.state)
 
 
+def is_moving(uplink: UplinkStatus | None) -> bool:
+    """Whether the uplink takes a step that soon ends in another state."""
+    return uplink is not None and uplink.state in (
+        UplinkState.STOPPED,
+        UplinkState.REGISTERING,
+        UplinkState.DIALLING,
+    )
+
+
 def status_words(uplink: UplinkStatus | None) -> str:
     """One line for `systemctl status`. It changes only when the state does: ages would make every line a new one."""
     if uplink is None:
         return "Serving this machine; no hub is configured"
     reason = f" ({uplink.reason})" if uplink.reason else ""
-    return f"Hub {uplink.hub_url}: {uplink.state.value}{reason}"
+    state = "starting" if uplink.state is UplinkState.STOPPED else uplink.state.value
+    return f"Hub {uplink.hub_url}: {state}{reason}"

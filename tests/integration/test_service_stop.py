@@ -1,0 +1,57 @@
+"""A stop by the service manager while a command runs: quick, in good order, and the command is not lost."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from support.notify_socket import NotifySocket
+from support.program_client import bash, local_client, open_conversation, script
+from support.programs import Endpoint, World, new_world, until
+
+STOP_LIMIT_S = 10.0
+"""A third of the unit's TimeoutStopSec."""
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with new_world("stop") as made:
+        yield made
+
+
+async def test_sigterm_leaves_the_running_call_to_its_box_and_the_next_daemon_collects_it(world: World) -> None:
+    manager = NotifySocket.at(world.base / "notify")
+    home, endpoint = world.home("a"), await world.endpoint()
+    program = await world.daemon(home, endpoint=endpoint, more_environment={"NOTIFY_SOCKET": manager.address})
+    gate = home.workspace / "gate"
+    command = (
+        "echo begun >> marker.txt; while [ ! -e gate ]; do sleep 0.05; done; echo ended >> marker.txt; echo collec''ted"
+    )
+    async with local_client(home.socket) as client:
+        conversation = await open_conversation(client, cwd=home.workspace)
+        await conversation.say(script({"calls": [bash(command)]}, {"text": "done"}))
+        await until(lambda: home.marks() == ["begun"], "the command runs")
+        boxes = {box.record.runner_pid for box in home.boxes()}
+        began = asyncio.get_running_loop().time()
+        assert await program.stop(STOP_LIMIT_S) == 0
+        took_s = asyncio.get_running_loop().time() - began
+    await manager.word("STOPPING=1")
+    manager.close()
+    print(f"stopped in {took_s:.2f} s with a command running")
+    assert {box.record.runner_pid for box in home.boxes()} == boxes, "the box outlives the daemon"
+    gate.touch()
+    await until(lambda: home.marks() == ["begun", "ended"], "the command goes on without a daemon")
+
+    await world.daemon(home, endpoint=endpoint)
+
+    await endpoint_hears(endpoint, "collected")
+    assert home.marks() == ["begun", "ended"], "nothing ran twice"
+
+
+async def endpoint_hears(endpoint: Endpoint, word: str) -> None:
+    """Wait until the model is told a result."""
+    for _ in range(600):
+        if word in str((await endpoint.requests())[-1]["body"]["messages"][-1]):
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"the model never heard {word!r}")
