@@ -13,6 +13,8 @@ from lodger_daemon.memory.core.commits import Identity
 from lodger_daemon.memory.errors import GitFailed, MemoryUnavailable
 
 _GIT_PLACES: Final = ("/usr/bin/git", "/usr/local/bin/git", "/opt/homebrew/bin/git")
+MEMORY_LIMIT_BYTES: Final = 1024**3
+"""Of a git that takes in what others packed: 16 KB of deltas can make an object of many gigabytes, held whole."""
 COMMAND_LIMIT_S: Final = 60.0
 """As the reference (BEHAVIOUR.md F4)."""
 
@@ -136,11 +138,13 @@ class Git:
 
         Args:
             environment: added to our own, for credentials.
-            max_file_bytes: a limit on every file that git and its children write.
+            max_file_bytes: a limit on every file that git and its children write; their memory is limited then too.
         """
         command = self._argv(argv)
         if max_file_bytes is not None:
-            command = ["/bin/sh", "-c", f'ulimit -f {max_file_bytes // 512}; exec "$@"', "sh", *command]
+            # Where the system has no such limit on memory, the shell says so and goes on.
+            limits = f"ulimit -v {MEMORY_LIMIT_BYTES // 1024} 2>/dev/null; ulimit -f {max_file_bytes // 512}"
+            command = ["/bin/sh", "-c", f'{limits}; exec "$@"', "sh", *command]
         process = subprocess.Popen(
             command,
             env=self._environment | dict(environment or {}),
@@ -173,5 +177,7 @@ class Git:
         return self.run(*argv, stdin=stdin).decode("utf-8", "replace").strip()
 
     def _argv(self, argv: tuple[str, ...]) -> list[str]:
-        fixed = ["-c", "maintenance.auto=false", "-c", "gc.auto=0", "-c", "core.hooksPath=/dev/null"]
+        # One thread and small windows, so that the limit on memory is met by a bomb only.
+        fixed = ["-c", "pack.threads=1", "-c", "core.packedGitLimit=256m", "-c", "core.packedGitWindowSize=32m"]
+        fixed += ["-c", "maintenance.auto=false", "-c", "gc.auto=0", "-c", "core.hooksPath=/dev/null"]
         return [self._program, f"--git-dir={self.repository}", *fixed, *argv]

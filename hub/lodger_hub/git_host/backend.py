@@ -15,6 +15,10 @@ from typing import Final
 
 from lodger_hub.git_host.repositories import find_git, git_environment
 
+MEMORY_LIMIT_BYTES: Final = 768 * 1024 * 1024
+"""Of each git of a request: 16 KB of deltas can make objects of many gigabytes, which git holds whole."""
+_LEAN: Final = ("-c", "pack.threads=1", "-c", "core.packedGitLimit=256m", "-c", "core.packedGitWindowSize=32m")
+"""So that the limit on memory is met by a bomb only."""
 _HEADER_LIMIT_BYTES: Final = 16 * 1024
 _PIECE_BYTES: Final = 64 * 1024
 
@@ -68,7 +72,13 @@ class BackendFailed(Exception):
 async def running_backend(request: BackendRequest) -> AsyncIterator[asyncio.subprocess.Process]:
     """A `git http-backend` in a process group of its own; whatever is left of it is killed at the end."""
     process = await asyncio.create_subprocess_exec(
+        "/bin/sh",
+        "-c",
+        # Where the system has no such limit, the shell says so and goes on.
+        f'ulimit -v {MEMORY_LIMIT_BYTES // 1024}; exec "$@"',
+        "sh",
         find_git(),
+        *_LEAN,
         "http-backend",
         env=request.environment(),
         stdin=asyncio.subprocess.PIPE,
