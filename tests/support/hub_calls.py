@@ -52,7 +52,7 @@ async def online(hub: Hub, device_id: str = "device-1") -> None:
     async with asyncio.timeout(LIMIT_S):
         while True:
             _, shown = await call(hub, hub.token("client"), "GET", f"/v1/environments/{device_id}")
-            if shown["connectionId"] is not None:
+            if shown.get("connectionId") is not None:
                 return
             await asyncio.sleep(0.01)
 

@@ -161,6 +161,7 @@ async def running_uplink(
     clock: Clock | None = None,
     ca_file: Path | None = None,
     metadata: Mapping[str, object] | None = None,
+    memory_level_at: Callable[[], float | None] = lambda: None,
 ) -> AsyncIterator[Rig]:
     router = EchoRouter()
     heads: list[tuple[str, str]] = []
@@ -180,6 +181,7 @@ async def running_uplink(
         SeededRng(1),
         ca_file=ca_file,
         timing=timing,
+        memory_level_at=memory_level_at,
     )
     task = asyncio.create_task(uplink.run())
     try:

@@ -41,6 +41,7 @@ _KEPT_GITS_IDLE_S: Final = 60.0
 """Two gits of some 5 MB each per agent are kept this long after the last sync."""
 _BOX_FAULTS: Final = (BoxUnavailable, BoxLost)
 _QUIET: Final = frozenset({SyncOutcome.SKIPPED, SyncOutcome.CLEAN, SyncOutcome.PUSHED})
+_LEVEL: Final = frozenset({SyncOutcome.CLEAN, SyncOutcome.PUSHED})
 
 
 @dataclass(slots=True)
@@ -194,6 +195,12 @@ class Memory:
         state = room.state
         at = None if state.at_s is None else WallTime(state.at_s)
         return SyncStatus(state.outcome, room.published.head(), state.ahead, at, state.detail)
+
+    def last_level_at(self) -> WallTime | None:
+        """When the memory of any agent here was last level with the hub's, as far as the agents' latest syncs tell."""
+        states = [agent.room.state for agent in self._agents.values()]
+        level = [state.at_s for state in states if state.outcome in _LEVEL and state.at_s is not None]
+        return WallTime(max(level)) if level else None
 
     def reminders(self, agent_id: AgentId) -> tuple[str, ...]:
         return reminders_for(self._agent(agent_id).room.state, self._inside)

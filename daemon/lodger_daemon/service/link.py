@@ -73,6 +73,7 @@ class Hub:
         clock: Clock,
         rng: Rng,
         timing: UplinkTiming,
+        memory_level_at: Callable[[], float | None],
     ) -> Uplink:
         """Raises: InsecureHubUrl."""
 
@@ -97,6 +98,7 @@ class Hub:
             clock,
             rng,
             timing=timing,
+            memory_level_at=memory_level_at,
         )
 
 

@@ -180,6 +180,7 @@ async def _run(
                 foundation.clock,
                 SystemRng(),
                 options.uplink_timing,
+                rooms.memory.last_level_at,
             )
         )
     async with asyncio.TaskGroup() as group:

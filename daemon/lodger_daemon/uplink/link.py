@@ -47,8 +47,12 @@ class Uplink:
         *,
         ca_file: Path | None = None,
         timing: UplinkTiming | None = None,
+        memory_level_at: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """Raises: InsecureHubUrl."""
+        """`memory_level_at` says when this machine's memory was last level with the hub's.
+
+        Raises: InsecureHubUrl.
+        """
         self._hub_url = check_hub_url(hub_url)
         self._token = token
         self._identity = Identity(device_id, connection_name, metadata)
@@ -58,6 +62,7 @@ class Uplink:
         self._rng = rng
         self._ca_file = ca_file
         self._timing = timing or UplinkTiming()
+        self._memory_level_at = memory_level_at
         self._tls: ssl.SSLContext | None = None
         self._retry = RetryState()
         self._lease: Lease | None = None
@@ -166,6 +171,7 @@ class Uplink:
             connection_id=lease.connection_id,
             enveloped=lease.enveloped,
             on_contact=self._note_contact,
+            memory_level_at=self._memory_level_at,
         )
         began = self._clock.mono()
         self._session = session

@@ -66,6 +66,7 @@ class Session:
         connection_id: str,
         enveloped: bool,
         on_contact: Callable[[], None],
+        memory_level_at: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._sockets = sockets
         self._router = router
@@ -75,6 +76,8 @@ class Session:
         self._connection_id = connection_id
         self._enveloped = enveloped
         self._on_contact = on_contact
+        self._memory_level_at = memory_level_at
+        self._reported_level_at: float | None = None
         self._heartbeat = HeartbeatState()
         self._clients: dict[str, ClientPort] = {}
         self._killed: asyncio.Future[LinkEnd] = asyncio.get_running_loop().create_future()
@@ -227,6 +230,10 @@ class Session:
         timing = self._timing
         before = self._reading()
         due = before.mono + timing.probe_interval_s
+        try:
+            await self._report_memory()
+        except LinkLost:
+            return LinkEnd(Failure.SILENT, CloseMeaning.TRANSIENT, "the hub does not take frames")
         while True:
             pause_s = max(0.0, min(timing.wake_check_s, due - before.mono))
             await self._clock.sleep(pause_s)
@@ -253,7 +260,16 @@ class Session:
         await self._clock.sleep(LAST_LOOK_S)
         return self._heartbeat != asked
 
+    async def _report_memory(self) -> None:
+        """Tell a hub of ours since when this machine's memory is level with its own; others have no place for it."""
+        level_at = self._memory_level_at()
+        if not self._enveloped or level_at is None or level_at == self._reported_level_at:
+            return
+        await self.send(json.dumps({"type": "lodger_presence", "memory_synced_at": level_at}).encode())
+        self._reported_level_at = level_at
+
     async def _probe(self) -> None:
+        await self._report_memory()
         await self.send(PING)
         if self._sockets.stream is not None:
             await self._send_on(self._sockets.stream, PING)

@@ -153,7 +153,7 @@ class MachineLink(SocketLink):
                 self._fan_out(text)
 
     async def _take_presence(self, synced_at_s: object, store: HubStore) -> None:
-        if not isinstance(synced_at_s, int | float) or not 0 < synced_at_s < LATEST_S:
+        if isinstance(synced_at_s, bool) or not isinstance(synced_at_s, int | float) or not 0 < synced_at_s < LATEST_S:
             return
         # A machine whose clock is ahead would otherwise be shown as synced in the future for ever.
         at_ms = int(min(synced_at_s, self._wall()) * 1000)
