@@ -52,6 +52,7 @@ def run_checks() -> list[Check]:
     except SettingsError:
         settings = Settings()
     checks.append(_sandbox(settings))
+    checks += _service()
     try:
         facts = asyncio.run(daemon_facts())
     except WireError as error:
@@ -123,6 +124,15 @@ def _sandbox(settings: Settings) -> Check:
     if not report.holds:
         return Check("sandbox", "wrong", "; ".join(report.failures) or "it does not hold", report.advice)
     return Check("sandbox", "ok", f"{report.backend} {report.version} holds")
+
+
+def _service() -> list[Check]:
+    from lodger_cli.units.look import look
+
+    looked = look()
+    if looked is None:
+        return []  # `lodger up` in a terminal is as good, and the daemon's own line follows
+    return [Check("service", looked.verdict, looked.found, looked.advice)]
 
 
 def _link(facts: Facts) -> list[Check]:

@@ -13,10 +13,12 @@ from lodger_cli.serve import HubFlags
 from lodger_cli.terminal import Exit, fail, note, say, say_json
 from lodger_cli.units import launchd, systemd
 from lodger_cli.units.account import AccountMissing, command_reachable, ensure_account
-from lodger_cli.units.manager import Launchd, Manager, Systemd, lingering
+from lodger_cli.units.manager import Manager, Systemd, lingering
 from lodger_cli.units.marker import Holder, holder
+from lodger_cli.units.places import installed, service_folder, service_manager
 from lodger_cli.units.plan import SYSTEM_STATE, Installation, Part, Scope, ServiceFile, UnfitPath
 
+SYSTEM_PREFIX: Final = "sudo -u {} env HOME=/var/lib/lodger-home XDG_STATE_HOME=/var/lib XDG_CONFIG_HOME=/etc lodger"
 _CARRIED: Final = ("LODGER_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")
 """What decides where Lodger keeps things; a service manager starts programs without them."""
 
@@ -76,21 +78,28 @@ def install(wish: Wish) -> None:
     _refuse_strangers(files, wish)
     if scope is Scope.SYSTEM:
         _check_account(installation, wish)
+    if sys.platform == "darwin":  # launchd makes no folders
+        (installation.state / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
     changed = [file for file in files if _write(file, report)]
-    manager = _manager(scope)
+    manager = service_manager(scope)
     if (away := manager.reachable()) or _is_up():
         report.notes.append(
             f"The files are in place, but nothing was started: {away}."
             if away
             else "The files are in place, but nothing was started: `lodger up` runs here. End it with Ctrl-C first."
         )
-        report.notes += ["Then type:", *(f"  {line}" for line in manager.by_hand(installation.parts, _folder(scope)))]
+        report.notes += [
+            "Then type:",
+            *(f"  {line}" for line in manager.by_hand(installation.parts, service_folder(scope))),
+        ]
     else:
         for file in files:
             if (said := manager.start(file.part, file.path, restart=file in changed)).code != 0:
                 report.problems.append(f"the {file.part} did not start: {said.text or said.code}")
         report.parts = _parts(manager, [file.part for file in files])
     _look_at_lingering(scope, report)
+    if scope is Scope.SYSTEM:
+        report.notes.append(f"Commands for it are typed as its user: {SYSTEM_PREFIX.format(installation.user)} COMMAND")
     report.end(as_json=wish.as_json)
 
 
@@ -98,15 +107,15 @@ def status(wish: Wish) -> None:
     """What is installed and what runs. Exits 1 when something installed does not run, 3 when nothing is installed."""
     report = Report("status")
     scope = _scope(wish)
-    installed = _installed(scope)
-    report.files = [{"path": str(path), "done": held.value} for _, path, held in installed]
-    if not installed:
+    found = installed(scope)
+    report.files = [{"path": str(path), "done": held.value} for _, path, held in found]
+    if not found:
         fail("no service is installed here. `lodger service install` makes one", Exit.UNREACHABLE, as_json=wish.as_json)
-    manager = _manager(scope)
+    manager = service_manager(scope)
     if away := manager.reachable():
         report.notes.append(f"What runs cannot be said: {away}.")
     else:
-        report.parts = _parts(manager, [part for part, _, _ in installed])
+        report.parts = _parts(manager, [part for part, _, _ in found])
         report.problems = [f"the {part['part']} does not run" for part in report.parts if part["state"] != "active"]
     _look_at_lingering(scope, report)
     report.end(as_json=wish.as_json)
@@ -116,16 +125,16 @@ def restart(wish: Wish) -> None:
     """Restart what is installed, the hub first. Commands in boxes go on meanwhile."""
     report = Report("restart")
     scope = _scope(wish)
-    installed = _installed(scope)
-    manager = _manager(scope)
-    if not installed:
+    found = installed(scope)
+    manager = service_manager(scope)
+    if not found:
         fail("no service is installed here. `lodger service install` makes one", Exit.UNREACHABLE, as_json=wish.as_json)
     if away := manager.reachable():
         fail(f"nothing was restarted: {away}", Exit.UNREACHABLE, as_json=wish.as_json)
-    for part, path, _ in installed:
+    for part, path, _ in found:
         if not wish.dry_run and (said := manager.restart(part, path)).code != 0:
             report.problems.append(f"the {part} did not start again: {said.text or said.code}")
-    report.parts = _parts(manager, [part for part, _, _ in installed])
+    report.parts = _parts(manager, [part for part, _, _ in found])
     report.end(as_json=wish.as_json)
 
 
@@ -133,9 +142,9 @@ def uninstall(wish: Wish) -> None:
     """Stop and remove what `install` wrote; settings, memory and messages stay."""
     report = Report("uninstall")
     scope = _scope(wish)
-    manager = _manager(scope)
+    manager = service_manager(scope)
     away = manager.reachable()
-    for part, path, held in reversed(_installed(scope)):
+    for part, path, held in reversed(installed(scope)):
         if held is not Holder.OURS:
             report.problems.append(f"{path} was left alone: it is {held}. Remove it yourself if it shall go")
             continue
@@ -154,6 +163,8 @@ def uninstall(wish: Wish) -> None:
 
 
 def _scope(wish: Wish) -> Scope:
+    if wish.system and sys.platform == "darwin":
+        fail("on macOS there are services of users only: leave --system out", Exit.USAGE, as_json=wish.as_json)
     if wish.system and os.geteuid() != 0 and not wish.dry_run and wish.hub is not None:
         fail("--system writes to /etc: type it with sudo, or leave --system out", Exit.USAGE, as_json=wish.as_json)
     return Scope.SYSTEM if wish.system else Scope.USER
@@ -207,23 +218,11 @@ def _command() -> tuple[str, ...]:
     if beside.exists():
         return (str(beside),)
     found = shutil.which("lodger")
-    return (str(Path(found).absolute()),) if found else (sys.executable, "-m", "lodger_cli.main")
-
-
-def _folder(scope: Scope) -> Path:
-    where = paths()
-    if sys.platform == "darwin":
-        return launchd.agents_folder(scope, where.home)
-    # Not LODGER_HOME: the service manager looks in its own place.
-    return systemd.unit_folder(scope, Path(os.environ.get("XDG_CONFIG_HOME") or where.home / ".config"))
-
-
-def _manager(scope: Scope) -> Manager:
-    return Launchd(scope, os.environ) if sys.platform == "darwin" else Systemd(scope, os.environ)
+    return (str(Path(found).absolute()),) if found else (sys.executable, "-P", "-m", "lodger_cli.main")
 
 
 def _render(installation: Installation) -> tuple[ServiceFile, ...]:
-    folder = _folder(installation.scope)
+    folder = service_folder(installation.scope)
     if sys.platform == "darwin":
         return launchd.render(installation, folder)
     return systemd.render(installation, folder, Systemd(installation.scope, os.environ).version())
@@ -271,13 +270,6 @@ def _write(file: ServiceFile, report: Report) -> bool:
     temporary.replace(file.path)
     report.files.append({"path": str(file.path), "done": "written" if before is None else "replaced"})
     return True
-
-
-def _installed(scope: Scope) -> list[tuple[Part, Path, Holder]]:
-    """In the order of their start."""
-    name = (lambda part: f"{launchd.label(part)}.plist") if sys.platform == "darwin" else systemd.unit_name
-    found = [(part, _folder(scope) / name(part)) for part in Part]
-    return [(part, path, holder(path)) for part, path in found if path.exists()]
 
 
 def _parts(manager: Manager, parts: list[Part]) -> list[dict[str, Any]]:

@@ -1,18 +1,18 @@
-"""Property lists for macOS. Nobody has started one on a Mac yet."""
+"""Property lists for macOS, for one user. Nobody has started one on a Mac yet."""
 
 import plistlib
 from pathlib import Path
 
 from lodger_cli.units.marker import marked
-from lodger_cli.units.plan import Installation, Part, Scope, ServiceFile
+from lodger_cli.units.plan import Installation, Part, ServiceFile
 
 
 def label(part: Part) -> str:
     return f"lodger.{part.value}"
 
 
-def agents_folder(scope: Scope, home: Path) -> Path:
-    return home / "Library" / "LaunchAgents" if scope is Scope.USER else Path("/Library/LaunchDaemons")
+def agents_folder(home: Path) -> Path:
+    return home / "Library" / "LaunchAgents"
 
 
 def render(installation: Installation, folder: Path) -> tuple[ServiceFile, ...]:
@@ -45,6 +45,4 @@ def _plist(installation: Installation, part: Part) -> str:
         "AbandonProcessGroup": True,
         "ProcessType": "Interactive",
     }
-    if installation.scope is Scope.SYSTEM:
-        job["UserName"] = installation.user
     return plistlib.dumps(job, sort_keys=False).decode()

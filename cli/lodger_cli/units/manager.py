@@ -129,8 +129,8 @@ class Systemd:
 class Launchd:
     """Written from Apple's manual; nobody has run it on a Mac yet."""
 
-    def __init__(self, scope: Scope, environment: Mapping[str, str]) -> None:
-        self._domain = f"gui/{os.getuid()}" if scope is Scope.USER else "system"
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._domain = f"gui/{os.getuid()}"
         self._environment = environment
 
     def reachable(self) -> str:
