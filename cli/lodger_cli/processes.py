@@ -43,6 +43,8 @@ class Child:
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                # Without -P Python would import from the folder the person stands in: a stranger's repository, perhaps.
+                "-P",
                 "-m",
                 "lodger_cli.main",
                 *arguments,
