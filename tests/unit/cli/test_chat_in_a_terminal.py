@@ -25,6 +25,8 @@ class Terminal:
         }
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
+            # As a shell does for what it starts in the foreground; the tests may run where it is ignored.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execve(sys.executable, [sys.executable, "-m", "lodger_cli.main", *arguments], environment)
         self.seen = ""
         self._read_to = 0
