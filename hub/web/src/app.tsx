@@ -1,0 +1,53 @@
+import type { JSX } from "preact";
+import { useEffect } from "preact/hooks";
+import { endLinks } from "./link/links";
+import { paths, route } from "./route";
+import { session } from "./session";
+import { LiveRegions } from "./ui/parts";
+import { ChatView } from "./views/chat";
+import { MachineView } from "./views/machine";
+import { MachinesView } from "./views/machines";
+import { MemoryView } from "./views/memory";
+import { PairView } from "./views/pair";
+import { SettingsView } from "./views/settings";
+import { StatusView } from "./views/status";
+
+export function App(): JSX.Element {
+  const paired = session.value !== null;
+  useEffect(() => {
+    if (!paired) endLinks();
+  }, [paired]);
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(event) => {
+        event.preventDefault();
+        document.getElementById("main")?.focus();
+      }}>
+        Skip to content
+      </a>
+      {paired ? <Inside /> : <PairView />}
+      <LiveRegions />
+    </>
+  );
+}
+
+function Inside(): JSX.Element {
+  const here = route.value;
+  useEffect(() => {
+    if (here.view === "machines" || here.view === "settings") endLinks();
+  }, [here.view]);
+  switch (here.view) {
+    case "machines":
+      return <MachinesView />;
+    case "settings":
+      return <SettingsView />;
+    case "machine":
+      return <MachineView key={here.machineId} machineId={here.machineId} />;
+    case "status":
+      return <StatusView key={here.machineId} machineId={here.machineId} />;
+    case "memory":
+      return <MemoryView key={paths.memory(here.machineId, here.agentId)} machineId={here.machineId} agentId={here.agentId} />;
+    case "chat":
+      return <ChatView key={paths.chat(here.machineId, here.agentId, here.conversationId)} {...here} />;
+  }
+}

@@ -1,0 +1,108 @@
+import { asNumber, asText, type Frame } from "../json";
+import { callsOf, type Item, picturesOf, textOf, userKey, withItem } from "./items";
+
+/** The list after one `stream_delta`. The same delta twice must not be given: `Conversation` sees to that by number. */
+export function afterDelta(list: readonly Item[], delta: Frame): readonly Item[] {
+  const id = asText(delta["id"]);
+  switch (delta["message_type"]) {
+    case "assistant_message":
+      return text(list, "agent", `a:${id}`, textOf(delta["content"]));
+    case "reasoning_message":
+      return text(list, "thought", `r:${id.replace(/-r$/, "")}`, asText(delta["reasoning"]));
+    case "approval_request_message":
+    case "tool_call_message":
+      return callsOf(delta).reduce<readonly Item[]>(
+        (found, call) => withItem(found, call.key, (known) => known, () => call),
+        list,
+      );
+    case "client_tool_start":
+      return tool(list, delta, { state: "running", name: asText(delta["tool_name"]), args: asText(delta["tool_args"]) });
+    case "tool_return_message": {
+      const whole = !id.startsWith("synthetic-tool-return-stream-");
+      const failed = delta["status"] !== "success";
+      const state = whole ? (failed ? "error" : "success") : "running";
+      return tool(list, delta, { state, output: asText(delta["tool_return"]), whole });
+    }
+    case "user_message": {
+      const key = userKey(asText(delta["otid"]) || id);
+      const content = delta["content"];
+      const said = { text: textOf(content), pictures: picturesOf(content), state: "sent" as const };
+      if (!said.text && !said.pictures.length) return list;
+      return withItem(
+        list,
+        key,
+        (known) => (known.kind === "user" ? { kind: "user", key, ...said } : known),
+        () => ({ kind: "user", key, ...said }),
+      );
+    }
+    case "status":
+    case "slash_command_end":
+      return note(list, id, asText(delta["message"]) || asText(delta["output"]), "info");
+    case "loop_error":
+      return note(list, id, asText(delta["message"]), "error");
+    default:
+      return list;
+  }
+}
+
+/** What the agent waits for, in words, when a delta says so. */
+export function waitingFor(delta: Frame): string {
+  if (delta["message_type"] !== "retry") return "";
+  const attempt = asNumber(delta["attempt"]);
+  const most = asNumber(delta["max_attempts"]);
+  const count = attempt !== null && most !== null ? ` (attempt ${attempt} of ${most})` : "";
+  return `${asText(delta["message"]) || "The model did not answer"}${count}`;
+}
+
+function text(list: readonly Item[], kind: "agent" | "thought", key: string, fragment: string): readonly Item[] {
+  return withItem(
+    list,
+    key,
+    (known) => (known.kind === kind && !known.whole ? { ...known, text: known.text + fragment } : known),
+    () => (fragment ? { kind, key, text: fragment, whole: false } : null),
+  );
+}
+
+interface ToolChange {
+  readonly state: "running" | "success" | "error";
+  readonly name?: string;
+  readonly args?: string;
+  readonly output?: string;
+  readonly whole?: boolean;
+}
+
+function tool(list: readonly Item[], delta: Frame, change: ToolChange): readonly Item[] {
+  const key = `t:${asText(delta["tool_call_id"])}`;
+  return withItem(
+    list,
+    key,
+    (known) =>
+      known.kind !== "tool" || known.whole
+        ? known
+        : {
+            ...known,
+            state: change.state,
+            name: change.name || known.name,
+            args: change.args || known.args,
+            output: change.output ?? known.output,
+            whole: change.whole ?? false,
+          },
+    () => ({
+      kind: "tool",
+      key,
+      name: change.name || "a tool",
+      args: change.args ?? "",
+      output: change.output ?? "",
+      state: change.state,
+      whole: change.whole ?? false,
+    }),
+  );
+}
+
+/** An error is announced up to three times in a row; it is shown once. */
+function note(list: readonly Item[], id: string, words: string, level: "info" | "error"): readonly Item[] {
+  const key = `n:${id}`;
+  const last = list.at(-1);
+  if (!words || (last?.kind === "note" && last.text === words)) return list;
+  return withItem(list, key, (known) => known, () => ({ kind: "note", key, text: words, level }));
+}

@@ -1,0 +1,58 @@
+import { asList, asNumber, asObject, asText, type Frame, type Json } from "../json";
+
+export interface DiffLine {
+  readonly type: "context" | "add" | "remove";
+  readonly content: string;
+}
+
+export interface Diff {
+  readonly fileName: string;
+  readonly reason: string;
+  readonly hunks: readonly { readonly start: number; readonly lines: readonly DiffLine[] }[];
+}
+
+export interface Question {
+  readonly id: string;
+  readonly toolName: string;
+  readonly input: Frame;
+  readonly reason: string;
+  readonly expiresAt: number | null;
+  readonly suggestions: readonly { readonly id: string; readonly text: string }[];
+  readonly diffs: readonly Diff[];
+}
+
+export function readQuestion(id: string, request: Frame): Question {
+  const expires = Date.parse(asText(request["expires_at"]));
+  return {
+    id,
+    toolName: asText(request["tool_name"]) || "a tool",
+    input: asObject(request["input"]),
+    reason: asText(request["reason"]),
+    expiresAt: Number.isNaN(expires) ? null : expires,
+    suggestions: asList(request["permission_suggestions"])
+      .map(asObject)
+      .map((one) => ({ id: asText(one["id"]), text: asText(one["text"]) }))
+      .filter((one) => one.id),
+    diffs: asList(request["diffs"]).map(readDiff),
+  };
+}
+
+function readDiff(value: Json): Diff {
+  const diff = asObject(value);
+  return {
+    fileName: asText(diff["fileName"]),
+    reason: asText(diff["reason"]),
+    hunks: asList(diff["hunks"]).map((one) => {
+      const hunk = asObject(one);
+      return {
+        start: asNumber(hunk["newStart"]) ?? 1,
+        lines: asList(hunk["lines"])
+          .map(asObject)
+          .map((line) => ({
+            type: line["type"] === "add" || line["type"] === "remove" ? line["type"] : "context",
+            content: asText(line["content"]),
+          })),
+      };
+    }),
+  };
+}

@@ -1,0 +1,57 @@
+import { signal } from "@preact/signals";
+
+export type Route =
+  | { readonly view: "machines" }
+  | { readonly view: "settings" }
+  | { readonly view: "machine"; readonly machineId: string }
+  | { readonly view: "status"; readonly machineId: string }
+  | { readonly view: "memory"; readonly machineId: string; readonly agentId: string }
+  | { readonly view: "chat"; readonly machineId: string; readonly agentId: string; readonly conversationId: string };
+
+const code = (part: string): string => encodeURIComponent(part);
+
+export const paths = {
+  machines: "#/",
+  settings: "#/settings",
+  machine: (machineId: string): string => `#/m/${code(machineId)}`,
+  status: (machineId: string): string => `#/m/${code(machineId)}/status`,
+  memory: (machineId: string, agentId: string): string => `#/m/${code(machineId)}/${code(agentId)}/memory`,
+  chat: (machineId: string, agentId: string, conversationId: string): string =>
+    `#/m/${code(machineId)}/${code(agentId)}/c/${code(conversationId)}`,
+};
+
+export function readRoute(hash: string): Route {
+  let parts: string[];
+  try {
+    parts = hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  } catch {
+    return { view: "machines" };
+  }
+  const [first = "", machineId = "", second = "", third = "", fourth = ""] = parts;
+  if (first === "settings") return { view: "settings" };
+  if (first !== "m" || !machineId) return { view: "machines" };
+  if (!second) return { view: "machine", machineId };
+  if (second === "status" && !third) return { view: "status", machineId };
+  if (third === "memory") return { view: "memory", machineId, agentId: second };
+  if (third === "c" && fourth) return { view: "chat", machineId, agentId: second, conversationId: fourth };
+  return { view: "machine", machineId };
+}
+
+export const route = signal<Route>(readRoute(location.hash));
+addEventListener("hashchange", () => {
+  route.value = readRoute(location.hash);
+});
+
+export function go(path: string): void {
+  location.hash = path;
+}
+
+/** The pairing code of a link, which is taken out of the address at once. */
+export function takePairingCode(): string {
+  const found = /^#pair=([A-Za-z0-9 -]{1,64})$/.exec(decodeURIComponent(location.hash.slice(0, 200)));
+  if (location.hash.startsWith("#pair=")) {
+    history.replaceState(null, "", "/");
+    route.value = { view: "machines" };
+  }
+  return found?.[1] ?? "";
+}

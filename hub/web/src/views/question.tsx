@@ -1,0 +1,90 @@
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import type { Diff, Question } from "../chat/questions";
+import { asText } from "../json";
+import { now } from "../ui/ages";
+import { CodeBlock } from "../ui/code";
+
+interface Props {
+  readonly question: Question;
+  readonly onAnswer: (allow: boolean, always: boolean) => Promise<boolean>;
+}
+
+/** What the agent wants to do, exactly as it would be done, and the person's word on it. */
+export function QuestionCard({ question, onAnswer }: Props): JSX.Element {
+  const [busy, setBusy] = useState(false);
+  const give = async (allow: boolean, always: boolean): Promise<void> => {
+    setBusy(true);
+    if (!(await onAnswer(allow, always))) setBusy(false);
+  };
+  return (
+    <section class="question" aria-label={`Question: may the agent use ${question.toolName}?`}>
+      <h2>May the agent use {question.toolName}?</h2>
+      {question.reason ? <p class="soft">{question.reason}</p> : null}
+      <div class="question-body">
+        <Asked question={question} />
+        {question.diffs.map((diff, place) => (
+          <DiffView key={place} diff={diff} />
+        ))}
+      </div>
+      {question.suggestions.length ? <p class="soft">Always: {question.suggestions.map((one) => one.text).join("; ")}</p> : null}
+      <div class="answers">
+        <button type="button" class="main" disabled={busy} onClick={() => void give(true, false)}>
+          Allow
+        </button>
+        <button type="button" disabled={busy} onClick={() => void give(false, false)}>
+          Deny
+        </button>
+        {question.suggestions.length ? (
+          <button type="button" class="quiet" disabled={busy} onClick={() => void give(true, true)}>
+            Always
+          </button>
+        ) : null}
+      </div>
+      {question.expiresAt === null ? null : <p class="soft small">{left(question.expiresAt - now.value)}</p>}
+    </section>
+  );
+}
+
+function left(ms: number): string {
+  const minutes = Math.ceil(ms / 60_000);
+  return minutes > 0 ? `Denied by itself in ${minutes} min if nobody answers.` : "Denied by itself any moment now.";
+}
+
+function Asked({ question }: { question: Question }): JSX.Element {
+  const { command, folder, ...rest } = question.input;
+  if (typeof command === "string" && question.toolName === "Bash") {
+    return (
+      <>
+        <CodeBlock text={command} label="Command" />
+        {asText(folder) ? <p class="soft">In {asText(folder)}</p> : null}
+      </>
+    );
+  }
+  const path = asText(question.input["file_path"]);
+  if (path && question.diffs.some((diff) => diff.hunks.length)) return <p class="path">{path}</p>;
+  const shown = command === undefined && folder === undefined ? rest : question.input;
+  return <CodeBlock text={JSON.stringify(shown, null, 2)} label="Arguments" />;
+}
+
+export function DiffView({ diff }: { diff: Diff }): JSX.Element {
+  return (
+    <figure class="diff">
+      <figcaption>{diff.fileName}</figcaption>
+      {diff.hunks.length === 0 ? <p class="soft">{diff.reason || "No preview of this change."}</p> : null}
+      {diff.hunks.map((hunk, place) => (
+        <pre key={place} tabIndex={0} aria-label={`Change at line ${hunk.start}`}>
+          {hunk.lines.map((line, number) => (
+            <span key={number} class={line.type}>
+              <span class="sign">{SIGNS[line.type]}</span>
+              {line.content.replace(/\n$/, "")}
+              {"\n"}
+            </span>
+          ))}
+        </pre>
+      ))}
+    </figure>
+  );
+}
+
+const SIGNS = { add: "+", remove: "−", context: " " } as const;
