@@ -43,6 +43,7 @@ from lodger_daemon.turns.contract import ConversationError
 from lodger_daemon.turns.services import TurnOptions, TurnServices
 from lodger_daemon.uplink.core.status import UplinkStatus
 from lodger_daemon.uplink.device_id import load_device_id
+from lodger_daemon.uplink.errors import UplinkError
 from lodger_daemon.uplink.link import Uplink
 from lodger_tools import validator
 from lodger_tools.box.contract import BoxKey
@@ -76,7 +77,7 @@ async def run(options: DaemonOptions, stopping: asyncio.Event, announce: Announc
         stack.push_async_callback(foundation.database.aclose)
         try:
             await _until_told(stopping, lambda started: _run(options, foundation, stack, stopping, started, announce))
-        except (ClientError, StoreError, OSError, ValueError) as error:
+        except (ClientError, UplinkError, StoreError, OSError, ValueError) as error:
             raise StartRefused(str(error)) from error
         except ExceptionGroup as group:
             raise StartRefused(f"the daemon had to stop: {'; '.join(map(repr, group.exceptions))}") from group

@@ -4,6 +4,8 @@ A file that cannot be read, or holds a key or value that is not known, stops the
 a default in its place could be wider than what the person wrote.
 """
 
+import os
+import stat
 import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
@@ -98,7 +100,7 @@ class Settings(_Section):
 def load_settings(path: Path) -> Settings:
     """Read the file; defaults only when there is none. Blocking. Raises: SettingsError."""
     try:
-        content = path.read_bytes()
+        content = _read_limited(path)
     except FileNotFoundError:
         return Settings()
     except OSError as error:
@@ -108,6 +110,16 @@ def load_settings(path: Path) -> Settings:
     if len(content) > SETTINGS_LIMIT_BYTES:
         raise SettingsError(f"{path} is larger than {SETTINGS_LIMIT_BYTES} bytes: that is no settings file")
     return parse_settings(content, str(path))
+
+
+def _read_limited(path: Path) -> bytes:
+    """Raises: OSError; SettingsError for what would never end or never begin."""
+    # A pipe would hold up the start until somebody writes to it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise SettingsError(f"{path} is no plain file; move it away")
+        return file.read(SETTINGS_LIMIT_BYTES + 1)
 
 
 def parse_settings(content: bytes, source: str) -> Settings:
