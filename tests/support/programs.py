@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import json
 import os
-import pwd
 import shutil
 import signal
 import socket
@@ -27,12 +26,12 @@ from typing import Any, Self
 
 from lodger_tools.box import record as box_records
 from lodger_tools.box.manager import end_unconnected
+from support.real_boxes import box_user_for_tests
 
 ROOT = Path(__file__).resolve().parents[2]
 ENDPOINT = ROOT / "tests" / "support" / "model_endpoint.py"
 LIMIT_S = 40.0
 """Of every wait here: generous, because a loaded machine is slow; reached only when something is wrong."""
-BOX_USER = "lodger"
 LODGER = (sys.executable, "-m", "lodger_cli.main")
 
 Json = dict[str, Any]
@@ -260,9 +259,8 @@ class World:
 
     def workspace(self, path: Path) -> Path:
         path.mkdir(mode=0o755, parents=True)
-        if os.getuid() == 0:
-            user = pwd.getpwnam(BOX_USER)
-            os.chown(path, user.pw_uid, user.pw_gid)
+        user = box_user_for_tests()
+        os.chown(path, user.uid, user.gid)
         return path
 
     def environment(self, home: Home, more: dict[str, str] | None = None) -> dict[str, str]:

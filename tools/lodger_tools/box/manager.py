@@ -226,6 +226,10 @@ class BoxManager:
         except (BoxLost, OSError, TimeoutError):
             await asyncio.to_thread(end_unconnected, found)
             return
+        if not found.record.runner_pid:
+            # The daemon died as it started this box: nothing ran in it, and nobody could kill it by its record later.
+            await self._end_box(box)
+            return
         leftovers = listing.get("leftovers")
         box.leftovers = leftovers if isinstance(leftovers, int) else 0
         box.retired = not await asyncio.to_thread(self._still_wanted, found)

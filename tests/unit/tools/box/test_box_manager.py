@@ -203,6 +203,22 @@ async def test_a_later_daemon_adopts_the_box_and_collects_the_call(rig: Rig) -> 
     assert len(rig.starter.started) == 1
 
 
+async def test_a_box_whose_start_was_cut_short_is_ended_and_replaced(rig: Rig) -> None:
+    """The daemon died between the start and the record of the box's processes."""
+    first = rig.daemon()
+    await first.run(rig.key, rig.call(RunCommand("true")))
+    (folder,) = rig.boxes.iterdir()
+    record = records.read_record(folder)
+    assert record is not None
+    records.write_record(folder, records.BoxRecord(record.key, record.fingerprint))
+    await first.aclose()
+    second = rig.daemon()
+    await second.start()
+    assert second.statuses() == ()
+    assert not folder.exists()
+    assert (await second.run(rig.key, rig.call(RunCommand("echo anew")))).text.strip() == "anew"
+
+
 async def test_under_another_policy_an_adopted_box_begins_nothing(rig: Rig) -> None:
     await rig.daemon().run(rig.key, rig.call(RunCommand("echo kept"), "old"))
     await rig.managers[0].aclose()
