@@ -21,7 +21,10 @@ from support.git_host_server import TOKEN, RunningHost, running_git_host
 from support.memory_machines import AGENT, CARD, QuickClock, note
 from support.sandbox_users import own, user_of_boxes, visible_folder
 
-pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs folders outside every private folder"),
+]
 INSIDE = "/home/lodger-test/memory"
 
 
