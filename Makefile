@@ -42,7 +42,7 @@ attacks: install
 	@$(BIN)/pytest -q tests/attacks
 
 bench: install
-	@$(BIN)/python -m tests.benchmarks.run
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.run $(ARGS)
 
 soak: install
 	@$(BIN)/python scripts/run_tests.py --soak

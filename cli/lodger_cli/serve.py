@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lodger_cli.long_running import imports_without_collection, leave_quickly, prefer_the_event_loop
 from lodger_cli.places import paths, record_hub
 from lodger_cli.terminal import Exit, fail, say_json
 
@@ -58,10 +59,12 @@ def run_daemon(
     *, hub: str, hub_token_file: str, listen: AppServerFlags | None, while_fd: int, log_file: str = ""
 ) -> None:
     """Run until a signal, or until whoever started us is gone."""
-    from lodger_daemon.service.notify import Notifier
-    from lodger_daemon.service.options import DaemonOptions, ListenOptions
-    from lodger_daemon.service.program import StartRefused, run
+    with imports_without_collection():
+        from lodger_daemon.service.notify import Notifier
+        from lodger_daemon.service.options import DaemonOptions, ListenOptions
+        from lodger_daemon.service.program import StartRefused, run
 
+    prefer_the_event_loop()
     _log_to(log_file, logging.INFO)
     notifier = Notifier.take(os.environ, os.getpid())
     options = DaemonOptions(
@@ -79,6 +82,8 @@ def run_daemon(
         asyncio.run(_until_stopped(while_fd, lambda stopping: run(options, stopping, say_json)))
     except StartRefused as error:
         fail(str(error), Exit.FAILED)
+    finally:
+        leave_quickly()
 
 
 def run_hub(flags: HubFlags, *, while_fd: int, log_file: str = "") -> None:
