@@ -18,10 +18,11 @@ system:
 $(STAMP): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" \
 	  || { echo "Lodger needs Python 3.11 or newer, and none was found. Say PYTHON=/path/to/python3.12 make install"; exit 1; }
-	@echo "Preparing $(VENV) (a minute the first time)"
+	@echo "Preparing $(VENV): packages (one to two minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock 2> >(grep -v "is ignored" >&2)
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . 2> >(grep -v "is ignored" >&2)
+	@echo "Preparing $(VENV): byte code"
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib protocol sandbox tools daemon hub cli > /dev/null || true
 	@$(BIN)/python scripts/check_startup_files.py
 	@touch $(STAMP)

@@ -6,6 +6,8 @@ missing=()
 [ -x /usr/bin/bwrap ] || missing+=(bubblewrap)
 command -v rg > /dev/null || missing+=(ripgrep)
 command -v git > /dev/null || missing+=(git)
+# As root, boxes run as a user of their own; setfacl is how it is let into a folder of the person's.
+[ "$(id -u)" != 0 ] || command -v setfacl > /dev/null || missing+=(acl)
 
 if [ "$(uname)" = Linux ] && [ ${#missing[@]} -gt 0 ]; then
   if command -v apt-get > /dev/null; then
