@@ -10,6 +10,7 @@ import contextlib
 import datetime
 import json
 import logging
+import resource
 import signal
 import socket
 import sys
@@ -39,11 +40,12 @@ from lodger_hub.options import DEFAULT_PORT, HubOptions, LanListener, is_loopbac
 from lodger_hub.pages.site import Site
 from lodger_hub.reach import Place, Reach, ReachKind
 from lodger_hub.relay.switchboard import Switchboard
-from lodger_hub.sockets import EndingSocket
+from lodger_hub.sockets import EndingSocket, PromptHttp
 from lodger_hub.store.contract import HubStore
 from lodger_hub.store.sqlite import SqliteHubStore
 
 STOP_LIMIT_S: Final = 5
+DESCRIPTORS: Final = 16_384
 KEEPALIVE_IDLE_S: Final = 30
 KEEPALIVE_INTERVAL_S: Final = 10
 KEEPALIVE_PROBES: Final = 3
@@ -57,6 +59,7 @@ async def serve(options: HubOptions, ready: Callable[[Reach], None] | None = Non
     """
     options.check()
     public = _public(options)
+    _raise_descriptor_limit()
     certificate = await asyncio.to_thread(_lan_certificate, options)
     async with contextlib.AsyncExitStack() as stack:
         listener = await asyncio.to_thread(_bind, options.host, options.port)
@@ -116,7 +119,7 @@ def _config(app: ASGIApp, options: HubOptions, certificate: Path | None, key: Pa
         ws_max_size=max(options.limits.machine_frame_bytes, options.limits.client_frame_bytes) + 1024,
         # Liveness is asked by the daemon's own pings and by TCP: a timed probe would cut a daemon that is merely busy.
         ws_ping_interval=None,
-        http="h11",
+        http=PromptHttp,
         loop="asyncio",
         lifespan="off",
         log_config=None,
@@ -152,6 +155,14 @@ async def _serve_on(listeners: Sequence[tuple[socket.socket, uvicorn.Config]], r
             for server in servers:
                 server.should_exit = True
             await asyncio.wait(serving)
+
+
+def _raise_descriptor_limit() -> None:
+    """Each machine and client is a descriptor, and the usual soft limit is 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _public(options: HubOptions) -> PublicUrl | None:
