@@ -10,7 +10,7 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from lodger_protocol.relay import RelayEvent, unwrap, wrap
+from lodger_protocol.relay import RelayEvent, is_enveloped, unwrap, wrap
 from support.hub_rig import LIMIT_S, Hub
 
 AGENT = {"agent_id": "agent-1", "conversation_id": "default"}
@@ -71,6 +71,7 @@ class Machine:
         self.opened: list[str] = []
         self.closed: list[str] = []
         self.frames: list[tuple[str, dict[str, Any]]] = []
+        self.pings = False
         self.answer: dict[str, Any] | None = {"accepted": True, "disposition": "started"}
 
     def texts(self) -> list[str]:
@@ -79,7 +80,9 @@ class Machine:
     async def run(self) -> None:
         with contextlib.suppress(ConnectionClosed):
             while True:
-                await self._take(unwrap(await self.socket.recv(decode=False)))
+                message = await self.socket.recv(decode=False)
+                if is_enveloped(message):
+                    await self._take(unwrap(message))
 
     async def _take(self, message: Any) -> None:
         match message.header.event:
@@ -90,6 +93,8 @@ class Machine:
             case RelayEvent.FRAME:
                 frame = json.loads(message.body)
                 self.frames.append((message.header.client, frame))
+                if self.pings:
+                    await self.socket.send('{"type":"ping"}')
                 if frame["type"] == "input" and self.answer is not None:
                     accepted = {
                         "type": "input_accepted",

@@ -18,7 +18,7 @@ from lodger_hub.store.contract import HubStore, Mail, MailLimits, MailState
 logger = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 3
-"""A machine that says nothing so often will not: it says nothing to a message that it cannot read."""
+"""A machine that is awake and says nothing to it so often will not: it says nothing to a message it cannot read."""
 REASON_CHARACTERS: Final = 500
 
 
@@ -107,6 +107,7 @@ class Courier:
         # No pause between this look and the queue: what a revoked device left behind is not sent.
         if mail.frame is None or not self.has_device(mail.sender_id):
             return True
+        heard_before = link.frames_heard
         ending = await link.from_client(client, mail.frame)
         if ending is not None:
             await self._settle(mail, MailState.REFUSED, "the message is too large for the machine's connection")
@@ -117,7 +118,8 @@ class Courier:
         except TimeoutError:
             answer = None
         if answer is None:
-            if client.is_cut or await self.store.note_mail_attempt(mail.seq) < ATTEMPTS:
+            asleep = link.frames_heard == heard_before
+            if client.is_cut or asleep or await self.store.note_mail_attempt(mail.seq) < ATTEMPTS:
                 return False
             await self._settle(mail, MailState.REFUSED, "the machine did not acknowledge it, however often it was sent")
             return True

@@ -102,6 +102,8 @@ class MachineLink(SocketLink):
         self.environment = environment
         self.token_id = token_id
         self.mail_posted = asyncio.Event()
+        self.frames_heard = 0
+        """Tells a machine that is silent about something from one that is asleep behind an open socket."""
         self.enveloped = environment.metadata.get("relay_envelope") is True
         self.clients: dict[str, RelayClient] = {}
         self._wall = wall
@@ -133,6 +135,7 @@ class MachineLink(SocketLink):
             text = await self.receive_text(self.limits.machine_silence_s)
             if text is None:
                 return None
+            self.frames_heard += 1
             if self.enveloped:
                 try:
                     relayed = self._relay(text)

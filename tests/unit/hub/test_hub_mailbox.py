@@ -172,6 +172,7 @@ async def test_a_machine_that_never_answers_does_not_hold_up_other_conversations
         for message_id, conversation in (("m1", "conv-1"), ("m2", "conv-1"), ("m3", "conv-2")):
             await call(hub, token, "POST", PATH, json=letter(message_id, message_id, conversation_id=conversation))
         async with running_machine(hub, answer=None) as machine:
+            machine.pings = True
             # In one conversation nothing overtakes; each is tried as often as documented, then given up with words.
             silence = "the machine did not acknowledge it, however often it was sent"
             wanted = [(message_id, "refused", silence) for message_id in ("m1", "m2", "m3")]
@@ -179,6 +180,19 @@ async def test_a_machine_that_never_answers_does_not_hold_up_other_conversations
             assert machine.texts()[:2] == ["m1", "m3"]
             assert sorted(machine.texts()) == sorted(["m1", "m2", "m3"] * ATTEMPTS)
             assert machine.texts().index("m2") > 2
+
+
+async def test_a_machine_asleep_behind_an_open_socket_refuses_nothing(tmp_path: Path) -> None:
+    """A laptop's lid is closed: its connection stands, and nobody is there. That is no word about the message."""
+    async with running_hub(tmp_path, limits=RelayLimits(acknowledge_s=0.05, mail_again_s=0.05)) as hub:
+        await lease_of(hub)
+        _, token = await paired(hub)
+        await call(hub, token, "POST", PATH, json=letter("m1"))
+        async with running_machine(hub, answer=None) as asleep:
+            await until(lambda: len(asleep.texts()) > ATTEMPTS + 2, "tried again and again")
+            assert await state_of(hub, token) == [("m1", "waiting", None)]
+        async with running_machine(hub):
+            await until_settled(hub, token, [("m1", "delivered", None)])
 
 
 async def test_what_was_read_before_a_revocation_is_not_sent_after_it(tmp_path: Path) -> None:
