@@ -107,10 +107,11 @@ class Machine:
 
 @contextlib.asynccontextmanager
 async def running_machine(
-    hub: Hub, device_id: str = "device-1", answer: dict[str, Any] | str | None = "accept"
+    hub: Hub, device_id: str = "device-1", answer: dict[str, Any] | str | None = "accept", *, pings: bool = False
 ) -> AsyncIterator[Machine]:
     async with hub.machine(await lease_of(hub, device_id), device_id) as socket:
         machine = Machine(socket)
+        machine.pings = pings
         if answer is None or isinstance(answer, dict):
             machine.answer = answer
         task = asyncio.create_task(machine.run())

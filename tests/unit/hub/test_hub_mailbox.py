@@ -171,8 +171,7 @@ async def test_a_machine_that_never_answers_does_not_hold_up_other_conversations
         _, token = await paired(hub)
         for message_id, conversation in (("m1", "conv-1"), ("m2", "conv-1"), ("m3", "conv-2")):
             await call(hub, token, "POST", PATH, json=letter(message_id, message_id, conversation_id=conversation))
-        async with running_machine(hub, answer=None) as machine:
-            machine.pings = True
+        async with running_machine(hub, answer=None, pings=True) as machine:
             # In one conversation nothing overtakes; each is tried as often as documented, then given up with words.
             silence = "the machine did not acknowledge it, however often it was sent"
             wanted = [(message_id, "refused", silence) for message_id in ("m1", "m2", "m3")]
