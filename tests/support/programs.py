@@ -246,6 +246,8 @@ class World:
         self.programs: list[Program] = []
         self.homes: list[Home] = []
         self._logs = 0
+        self._while_fd, self._held_fd = os.pipe()
+        """Daemons and hubs end when we are gone, also if we are killed."""
 
     def home(self, name: str) -> Home:
         """A fresh machine: empty HOME, empty LODGER_HOME, a workspace that boxes can use."""
@@ -322,7 +324,7 @@ class World:
 
     async def hub(self, home: Home, *, port: int = 0, argv: tuple[str, ...] = LODGER, **more: Any) -> Program:
         environment = self.environment(home, more.pop("more_environment", None))
-        return await self.start("hub", [*argv, "hub", "--port", str(port)], environment, **more)
+        return await self.start("hub", [*argv, "hub", "--port", str(port), *self._while(more)], environment, **more)
 
     async def daemon(
         self,
@@ -334,7 +336,12 @@ class World:
         **more: Any,
     ) -> Program:
         environment = self.environment(home, {**(endpoint.environment if endpoint else {}), **(more_environment or {})})
-        return await self.start(f"daemon-{home.name}", [*argv, "daemon", *options], environment, **more)
+        command = [*argv, "daemon", *options, *self._while(more)]
+        return await self.start(f"daemon-{home.name}", command, environment, **more)
+
+    def _while(self, how: dict[str, Any]) -> tuple[str, str]:
+        how["pass_fds"] = (*how.get("pass_fds", ()), self._while_fd)
+        return "--while-fd", str(self._while_fd)
 
     async def run(
         self,
@@ -408,6 +415,8 @@ class World:
                     await until(lambda seen=seen: not seen.alive, "it ends", 5)
                 if seen.alive:
                     os.kill(seen.pid, signal.SIGKILL)
+        os.close(self._while_fd)
+        os.close(self._held_fd)
         await asyncio.to_thread(self.end_boxes)
 
     def tell(self) -> None:
