@@ -37,9 +37,14 @@ class Child:
 
     @classmethod
     async def start(cls, arguments: list[str], environment: Mapping[str, str], log_path: str) -> Self:
-        """Start `lodger ARGUMENTS` and wait for its first line. Raises: StartError."""
+        """Start `lodger ARGUMENTS` and wait for its first line. Raises: StartError.
+
+        It logs to `log_path`, with rotation; what it says beside its log, such as why it cannot start, goes to a file
+        next to it that begins anew each time.
+        """
         read_end, write_end = os.pipe()
-        log = await asyncio.to_thread(open, log_path, "ab")
+        words_path = f"{log_path.removesuffix('.log')}.start.log"
+        words = await asyncio.to_thread(open, words_path, "wb")
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -48,25 +53,27 @@ class Child:
                 "-m",
                 "lodger_cli.main",
                 *arguments,
+                "--log-file",
+                log_path,
                 "--while-fd",
                 str(read_end),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
-                stderr=log,
+                stderr=words,
                 pass_fds=(read_end,),
                 env=dict(environment),
                 start_new_session=True,
             )
         finally:
             os.close(read_end)
-            log.close()
+            words.close()
         try:
             line = await asyncio.wait_for(_first_line(process), READY_LIMIT_S)
             return cls(process, line, write_end)
         except (TimeoutError, ValueError) as error:
             os.close(write_end)
             await _end(process)
-            raise StartError(f"`lodger {arguments[0]}` did not come up: {_last_words(log_path)}") from error
+            raise StartError(f"`lodger {arguments[0]}` did not come up: {_last_words(words_path)}") from error
 
     async def stop(self) -> None:
         """End it in good order; kill it when it does not end within the limit."""

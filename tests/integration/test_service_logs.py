@@ -1,0 +1,43 @@
+"""Logs of programs that `lodger up` and `lodger ask` start: rotated, and the reason of a failed start is said."""
+
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+
+from support.programs import LODGER, World, new_world, until
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with new_world("logs") as made:
+        yield made
+
+
+async def test_up_logs_to_files_with_rotation(world: World) -> None:
+    home = world.home("a")
+    home.state.mkdir()
+    log, before = home.state / "daemon.log", home.state / "daemon.log.1"
+    log.write_text("x" * (5 * 1024 * 1024 - 10) + "\n")
+    program = await world.start("up", [*LODGER, "up", "--json", "--port", "0"], world.environment(home), limit_s=60)
+    assert program.first["type"] == "ready", program.last_words()
+    hub = json.loads((home.state / "hub" / "running.json").read_text())["pid"]
+    os.kill(hub, signal.SIGKILL)  # the daemon has something to tell then
+    await until(before.exists, "the full log is put aside")
+    await until(lambda: "uplink ended" in log.read_text(), "and a new one is begun")
+    assert before.stat().st_size < 5 * 1024 * 1024
+    assert log.stat().st_mode & 0o077 == 0
+    assert await program.stop() == 0
+    assert (home.state / "daemon.start.log").read_text() == ""
+
+
+async def test_a_start_that_fails_says_why(world: World) -> None:
+    home = world.home("a")
+    settings = home.lodger / "config" / "settings.toml"
+    settings.parent.mkdir()
+    settings.write_text("[nonsense]\n")
+    failed = await world.run(home, "ask", "hello", cwd=world.base)
+    assert failed.code == 3
+    assert "nonsense" in failed.err
