@@ -17,28 +17,35 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class HubApi:
+    """The hub of this machine, as its owner."""
+
     place: HubPlace
 
-    def ask(self, method: str, path: str) -> Json:
+    def ask(self, method: str, path: str, body: Json | None = None) -> Json:
         """Raises: WireError with the hub's words."""
-        address = urllib.parse.urlsplit(self.place.url)
-        if address.scheme != "http":
+        if not self.place.url.startswith("http://"):
             raise WireError(f"the hub at {self.place.url} has no plain address on this machine; start it with --lan")
-        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=ANSWER_LIMIT_S)
-        try:
-            connection.request(method, path, headers={"Authorization": f"Bearer {self.place.client_token}"})
-            response = connection.getresponse()
-            answer = json.loads(response.read(ANSWER_LIMIT_BYTES))
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise WireError(
-                f"the hub at {self.place.url} does not answer ({error}); start it with `lodger up`"
-            ) from error
-        finally:
-            connection.close()
-        if not isinstance(answer, dict) or response.status >= 400:
-            words = answer.get("message") if isinstance(answer, dict) else None
-            raise WireError(str(words or f"the hub answered {response.status}"))
-        return answer
+        return ask_hub(self.place.url, self.place.client_token, method, path, body)
+
+
+def ask_hub(url: str, token: str, method: str, path: str, body: Json | None = None) -> Json:
+    """One call, without a token when it is empty. Raises: WireError with the hub's words."""
+    address = urllib.parse.urlsplit(url)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+    connection = kind(address.hostname or "", address.port, timeout=ANSWER_LIMIT_S)
+    try:
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        response = connection.getresponse()
+        answer = json.loads(response.read(ANSWER_LIMIT_BYTES))
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise WireError(f"the hub at {url} does not answer ({error}); is it running? `lodger up` starts it") from error
+    finally:
+        connection.close()
+    if not isinstance(answer, dict) or response.status >= 400:
+        words = answer.get("message") if isinstance(answer, dict) else None
+        raise WireError(str(words or f"the hub answered {response.status}"))
+    return answer
 
 
 def hub_of_this_machine() -> HubApi:

@@ -154,11 +154,28 @@ def hub(
 
 
 @app.command()
-def pair(as_json: Json = False) -> None:
+def pair(
+    machine: Annotated[
+        bool, typer.Option("--machine", help="A code for `lodger join` on another machine, not for a phone.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Show a code, and a picture to scan, that lets one phone or browser in."""
     from lodger_cli.pair import pair as run
 
-    run(as_json=as_json)
+    run(machine=machine, as_json=as_json)
+
+
+@app.command()
+def join(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The hub's address, as `lodger pair --machine` shows it.")],
+    code: Annotated[str, typer.Argument(metavar="CODE", help="Its code.")],
+    as_json: Json = False,
+) -> None:
+    """Make this machine one of those behind a hub."""
+    from lodger_cli.join import join as run
+
+    run(url, code, as_json=as_json)
 
 
 @devices.command("list")

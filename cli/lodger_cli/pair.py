@@ -10,21 +10,28 @@ from lodger_cli.wire import WireError
 Pairing = dict[str, Any]
 
 
-def pair(*, as_json: bool) -> None:
+def pair(*, machine: bool, as_json: bool) -> None:
+    """A code for a phone, or with `machine` for a daemon elsewhere."""
     try:
-        pairing = new_pairing(hub_of_this_machine())
+        pairing = new_pairing(hub_of_this_machine(), "machine" if machine else "client")
     except WireError as error:
         fail(str(error), Exit.UNREACHABLE, as_json=as_json)
     if as_json:
         say_json({"type": "pairing", **pairing})
         return
-    for line in pairing_lines(pairing):
+    for line in joining_lines(pairing) if machine else pairing_lines(pairing):
         say(line)
 
 
-def new_pairing(hub: HubApi) -> Pairing:
+def new_pairing(hub: HubApi, role: str = "client") -> Pairing:
     """Make a code. Raises: WireError."""
-    return hub.ask("POST", "/v1/pairings")
+    return hub.ask("POST", "/v1/pairings", {"role": role})
+
+
+def joining_lines(pairing: Pairing) -> list[str]:
+    """What to type on the other machine; for each address, as not every network reaches all."""
+    lines = [f"  On the other machine, within {pairing['expires_in_s'] // 60} minutes (one of):"]
+    return lines + [f"    lodger join {link['url'].split('/#')[0]} {pairing['code']}" for link in pairing["links"]]
 
 
 def pairing_lines(pairing: Pairing) -> list[str]:

@@ -109,6 +109,36 @@ async def test_a_message_reaches_a_machine_that_was_asleep_and_a_revoked_phone_r
     assert rows_of(a, "cm-phone-2") == 0
 
 
+async def test_a_second_machine_joins_with_a_code_and_is_revoked_alone(world: World) -> None:
+    a, b, endpoint = world.home("a"), world.home("b"), await world.endpoint()
+    url = (await world.hub(a)).first["url"]
+    pairing = (await world.run(a, "pair", "--machine", "--json")).ok().json
+    assert (await world.run(b, "join", "http://hub.example", pairing["code"])).code == 2
+    joined = (await world.run(b, "join", url, pairing["code"], "--json")).ok().json
+    assert (await world.run(b, "join", url, pairing["code"], "--json")).code == 3
+    token_file = b.lodger / "config" / "hub.token"
+    assert joined["token_file"] == str(token_file)
+    assert token_file.stat().st_mode & 0o777 == 0o600
+    await world.daemon(b, "--hub", url, "--hub-token-file", str(token_file), endpoint=endpoint)
+    own = (a.state / "hub" / "client.token").read_text().strip()
+
+    async def connected() -> list[bool]:
+        _, shown = await asyncio.to_thread(call, url, own, "GET", "/v1/environments")
+        return [one["lodger"]["connected"] for one in shown["connections"]]
+
+    async with asyncio.timeout(30):
+        while await connected() != [True]:  # noqa: ASYNC110 - asked over HTTP
+            await asyncio.sleep(0.05)
+        (await world.run(a, "devices", "revoke", joined["device_id"])).ok()
+        while await connected() != [False]:  # noqa: ASYNC110 - asked over HTTP
+            await asyncio.sleep(0.05)
+    # The machine token of the hub's own machine still works, and a phone's code is no machine's.
+    machine_token = (a.state / "hub" / "machine.token").read_text().strip()
+    assert (await asyncio.to_thread(call, url, machine_token, "GET", "/v1/environments"))[0] == 200
+    phone = (await world.run(a, "pair", "--json")).ok().json
+    assert (await world.run(b, "join", url, phone["code"])).code == 1
+
+
 def _said(home: Home, text: str) -> bool:
     with sqlite3.connect(f"file:{home.database}?mode=ro", uri=True, timeout=10) as database:
         return any(text in str(row) for row in database.execute("SELECT * FROM messages"))

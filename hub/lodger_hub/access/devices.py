@@ -109,7 +109,8 @@ class Devices:
         self._check_lock(source)
         here = self._per_source.wrong(source, self.mono())
         in_all = self._in_all.wrong(EVERYWHERE, self.mono())
-        if code is None or not await self._redeem(code, device, token):
+        role = None if code is None else await self._redeem(code, device, token)
+        if role is None:
             if here or in_all:
                 await self._record("pairing_locked_out", source)
                 logger.warning("many wrong pairing codes, the last from %s: not listening for a while", source)
@@ -119,7 +120,7 @@ class Devices:
         self._per_source.not_wrong(source, closed=here)
         self._in_all.not_wrong(EVERYWHERE, closed=in_all)
         await self._record("paired", source)
-        return Paired(device, text)
+        return Paired(dataclasses.replace(device, role=role), text)
 
     async def list(self) -> Sequence[Device]:
         """Each with the latest moment at which it was heard of."""
@@ -186,13 +187,12 @@ class Devices:
             headers = {"Retry-After": str(int(wait_s) + 1)}
             raise RequestRefused(429, "locked_out", "too many wrong codes; wait a little", headers)
 
-    async def _redeem(self, code: str, device: Device, token: StoredToken) -> bool:
+    async def _redeem(self, code: str, device: Device, token: StoredToken) -> TokenRole | None:
         async with self._changing:
             role = await self.store.redeem_pairing(digest_of(code), device, token, device.paired_at_ms)
-            if role is None:
-                return False
-            self.book.add(dataclasses.replace(token, role=role))
-            return True
+            if role is not None:
+                self.book.add(dataclasses.replace(token, role=role))
+            return role
 
     def _with_last_seen(self, device: Device) -> Device:
         seen = self._seen_at_ms.get(device.id, device.last_seen_at_ms)

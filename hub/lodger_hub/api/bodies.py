@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from lodger_hub.errors import RequestRefused
-from lodger_hub.store.contract import Environment
+from lodger_hub.store.contract import Environment, TokenRole
 
 BODY_LIMIT_BYTES: Final = 64 * 1024
 """A registration with its metadata takes about 2 KiB."""
@@ -30,6 +30,14 @@ class RegisterBody(BaseModel):
 
 def answer(content: object, status: int = 200) -> Response:
     return Response(json.dumps(content, separators=(",", ":")), status, media_type="application/json")
+
+
+class PairingBody(BaseModel):
+    """What the code is for. Only the hub's owner may ask, so the role is never chosen by whoever brings the code."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    role: TokenRole = TokenRole.CLIENT
 
 
 class PairBody(BaseModel):

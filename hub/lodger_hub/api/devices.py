@@ -11,7 +11,7 @@ from lodger_hub.access.core.pairing import CODE_LIFE_S, shown_code
 from lodger_hub.access.devices import Devices
 from lodger_hub.access.gate import caller_of, source_of
 from lodger_hub.access.tokens import own_device_id
-from lodger_hub.api.bodies import PairBody, answer, parse_body, read_body
+from lodger_hub.api.bodies import PairBody, PairingBody, answer, parse_body, read_body
 from lodger_hub.reach import Reach
 from lodger_hub.store.contract import Device
 
@@ -29,13 +29,16 @@ class DeviceRoutes:
     async def make_code(self, request: Request) -> Response:
         """The code, and for each address of the page a link that carries it in the fragment, which browsers send to
         nobody."""
-        made = await self.devices.make_code(source_of(request))
+        body = await read_body(request, PAIR_BODY_BYTES)
+        role = parse_body(PairingBody, body or b"{}", "invalid_pairing").role
+        made = await self.devices.make_code(source_of(request), role)
         shown = shown_code(made.code)
         reach = self.reach()
         links = [{"reach": place.kind.value, "url": f"{place.url}/#pair={shown}"} for place in reach.places]
         return answer(
             {
                 "code": shown,
+                "role": role.value,
                 "expires_at": made.expires_at_ms,
                 "expires_in_s": CODE_LIFE_S,
                 "links": links,
@@ -47,7 +50,9 @@ class DeviceRoutes:
     async def pair(self, request: Request) -> Response:
         body = parse_body(PairBody, await read_body(request, PAIR_BODY_BYTES), "invalid_pairing")
         paired = await self.devices.pair(body.code, body.name, source_of(request))
-        return answer({"token": paired.token, "device_id": paired.device.id, "name": paired.device.name}, 201)
+        device = paired.device
+        given = {"token": paired.token, "device_id": device.id, "name": device.name, "role": device.role.value}
+        return answer(given, 201)
 
     async def list(self, request: Request) -> Response:
         caller = caller_of(request)

@@ -198,6 +198,18 @@ async def test_w8_a_phone_cannot_let_others_in_or_act_as_a_machine(hub: Hub) -> 
     assert given["device_id"] != "own-client"
 
 
+async def test_w8_a_machine_that_joined_is_a_machine_and_no_client(hub: Hub) -> None:
+    owner = hub.token("client")
+    assert (await call(hub, owner, "POST", "/v1/pairings", json={"role": "owner"}))[0] == 400
+    _, made = await call(hub, owner, "POST", "/v1/pairings", json={"role": "machine"})
+    _, given = await call(hub, "", "POST", "/v1/pair", json={"code": made["code"], "name": "laptop"})
+    assert given["role"] == "machine"
+    for method, path in (("GET", "/v1/devices"), ("DELETE", f"/v1/devices/{given['device_id']}")):
+        assert (await call(hub, given["token"], method, path))[1]["errorCode"] == "wrong_role"
+    body = {"deviceId": "laptop", "connectionName": "laptop"}
+    assert (await call(hub, given["token"], "POST", "/v1/environments/register", json=body))[0] == 200
+
+
 async def test_w9_a_rebound_name_is_refused_and_nothing_is_shared(hub: Hub) -> None:
     port = hub.url.rsplit(":", 1)[1]
     async with http_of(hub, hub.token("client")) as http:

@@ -110,6 +110,14 @@ async def test_a_code_pairs_one_device_as_a_client(desk: Desk) -> None:
     assert events == ["paired", "pairing_code_made"]
 
 
+async def test_the_codes_role_is_the_devices(desk: Desk) -> None:
+    made = await desk.devices.make_code("127.0.0.1", TokenRole.MACHINE)
+    paired = await desk.devices.pair(made.code, "laptop", "10.0.0.1")
+    principal = desk.book.find(digest_of(paired.token))
+    assert principal is not None
+    assert (paired.device.role, principal.role, principal.is_owner) == (TokenRole.MACHINE, TokenRole.MACHINE, False)
+
+
 async def test_a_code_grows_old(desk: Desk) -> None:
     made = await desk.devices.make_code("127.0.0.1")
     desk.now += CODE_LIFE_S

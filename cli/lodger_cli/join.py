@@ -1,0 +1,57 @@
+"""`lodger join`: make this machine one of those behind a hub, with a token of its own."""
+
+import os
+import socket
+import urllib.parse
+from pathlib import Path
+from typing import Final
+
+from lodger_cli.hub_api import ask_hub
+from lodger_cli.places import paths
+from lodger_cli.terminal import Exit, fail, say, say_json
+from lodger_cli.wire import WireError
+
+TOKEN_FILE: Final = "hub.token"  # noqa: S105 - the name of its file
+
+
+def join(url: str, code: str, *, as_json: bool) -> None:
+    """Bring the code to the hub and keep the token it gives; says which settings name both."""
+    base = url.split("#")[0].rstrip("/")
+    if not _is_safe(base):
+        fail(f"{base} would carry the token in the clear; use its https address", Exit.USAGE, as_json=as_json)
+    where = paths()
+    file = where.config / TOKEN_FILE
+    try:
+        given = ask_hub(base, "", "POST", "/v1/pair", {"code": code, "name": socket.gethostname()})
+    except WireError as error:
+        fail(str(error), Exit.UNREACHABLE, as_json=as_json)
+    if given.get("role") != "machine":
+        fail("this code is for a phone; `lodger pair --machine` shows one for a machine", as_json=as_json)
+    _write_private(file, f"{given['token']}\n")
+    if as_json:
+        say_json({"type": "joined", "url": base, "token_file": str(file), "device_id": given["device_id"]})
+        return
+    say(f"This machine is known to the hub as {given['name']}. Add to {where.settings_file}:")
+    say("")
+    say("[hub]")
+    say(f'url = "{base}"')
+    say(f'token_file = "{file}"')
+    say("")
+    say("Then start `lodger daemon`.")
+
+
+def _is_safe(url: str) -> bool:
+    parts = urllib.parse.urlsplit(url)
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost"))
+
+
+def _write_private(file: Path, text: str) -> None:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.replace(file)
