@@ -238,7 +238,12 @@ def _stopping_on_signals(servers: Sequence[uvicorn.Server]) -> Iterator[None]:
 
 
 def _bind_lan(lan: LanListener, first: socket.socket) -> socket.socket:
-    return _bind(lan.host, int(first.getsockname()[1]) + 1 if lan.port is None else lan.port)
+    port = int(first.getsockname()[1]) + 1 if lan.port is None else lan.port
+    try:
+        return _bind(lan.host, port)
+    except OSError as error:
+        words = f"port {port} on {lan.host} cannot be used ({error.strerror}); --lan-port names another"
+        raise BadAddress(words) from error
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -1,6 +1,7 @@
 """The certificate a hub makes itself, and the second listener that uses it."""
 
 import datetime
+import socket
 import ssl
 from pathlib import Path
 
@@ -91,6 +92,15 @@ async def test_behind_a_proxy_the_public_address_is_the_hubs_own(tmp_path: Path)
         status, made = await call(hub, hub.token("client"), "POST", "/v1/pairings")
         assert (status, made["links"][0]["url"]) == (201, f"https://hub.example/#pair={made['code']}")
         assert (await paired(hub))[0]
+
+
+async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(BadAddress, match=f"port {port} on 127.0.0.1 .*--lan-port"):
+            await serve(HubOptions(tmp_path, port=0, lan=LanListener("127.0.0.1", port)))
 
 
 async def test_half_a_certificate_and_a_wrong_address_are_refused(tmp_path: Path) -> None:
