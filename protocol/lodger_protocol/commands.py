@@ -8,10 +8,10 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, JsonValue
 
 from lodger_protocol.envelope import Identifier, Runtime, WireModel
-from lodger_protocol.limits import EXTERNAL_TOOLS_LIMIT, IDENTIFIER_LIMIT_CHARS, MESSAGES_LIMIT
-
-RequestId: TypeAlias = Annotated[str, Field(max_length=IDENTIFIER_LIMIT_CHARS)]
-JsonMap: TypeAlias = dict[str, JsonValue]
+from lodger_protocol.fields import JsonMap, RequestId
+from lodger_protocol.limits import EXTERNAL_TOOLS_LIMIT, MESSAGES_LIMIT
+from lodger_protocol.memory_commands import MemoryCommand
+from lodger_protocol.place_commands import PlaceCommand
 
 
 class AppServerInfo(WireModel):
@@ -227,6 +227,45 @@ class ConversationMessagesList(WireModel):
     query: JsonMap | None = None
 
 
+class ConversationCreate(WireModel):
+    type: Literal["conversation_create"]
+    request_id: RequestId
+    body: JsonMap
+
+
+class ConversationUpdate(WireModel):
+    type: Literal["conversation_update"]
+    request_id: RequestId
+    conversation_id: Identifier
+    body: JsonMap
+
+
+class ConversationFork(WireModel):
+    type: Literal["conversation_fork"]
+    request_id: RequestId
+    conversation_id: Identifier
+    body: JsonMap | None = None
+
+
+class ConversationRecompile(WireModel):
+    type: Literal["conversation_recompile"]
+    request_id: RequestId
+    conversation_id: Identifier
+    body: JsonMap | None = None
+
+
+class ConversationCompact(WireModel):
+    type: Literal["conversation_compact"]
+    request_id: RequestId
+    conversation_id: Identifier
+    body: JsonMap | None = None
+
+
+ConversationChange: TypeAlias = (
+    ConversationCreate | ConversationUpdate | ConversationFork | ConversationRecompile | ConversationCompact
+)
+
+
 class AgentList(WireModel):
     type: Literal["agent_list"]
     request_id: RequestId
@@ -321,6 +360,9 @@ Command: TypeAlias = (
     | ConversationList
     | ConversationRetrieve
     | ConversationMessagesList
+    | ConversationChange
+    | MemoryCommand
+    | PlaceCommand
     | AgentList
     | AgentRetrieve
     | AgentCreate

@@ -4,9 +4,9 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, JsonValue
 
-from lodger_protocol.commands import JsonMap
 from lodger_protocol.deltas import AnyDelta
 from lodger_protocol.envelope import Event, Runtime, WireModel
+from lodger_protocol.fields import JsonMap
 
 
 class PermissionSuggestion(WireModel):

@@ -25,3 +25,21 @@ MESSAGES_LIMIT: Final = 256
 
 EXTERNAL_TOOLS_LIMIT: Final = 256
 """Tools of one connection; a model request with more is refused by most providers anyway."""
+
+PATH_LIMIT_CHARS: Final = 4096
+"""A path, as Linux limits it."""
+
+QUERY_LIMIT_CHARS: Final = 1024
+"""What a person types to find a file or branch."""
+
+FILE_CONTENT_LIMIT_BYTES: Final = 25 * 1024 * 1024
+"""A file that a client reads (PROTOCOL.md 4.4); its frame with base64 has a third more."""
+
+LARGE_FRAME_LIMIT_BYTES: Final = 36 * 1024 * 1024
+"""One answer with such a file in it; only one at a time waits for a client, beside `BUFFERED_BYTES_LIMIT`."""
+
+MEMORY_CONTENT_LIMIT_CHARS: Final = 2 * 1024 * 1024
+"""A memory file has at most 1 MiB, a third more in base64."""
+
+COMMIT_MESSAGE_LIMIT_CHARS: Final = 16 * 1024
+"""A quarter of what the validator takes, so that no character takes more than it allows."""

@@ -4,8 +4,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, JsonValue
 
-from lodger_protocol.commands import JsonMap
 from lodger_protocol.envelope import Runtime, WireModel
+from lodger_protocol.fields import JsonMap
 
 
 class Response(WireModel):

@@ -28,8 +28,6 @@ _NO_SETTINGS: Final = {"reflection_settings": None}
 FAILED_SHAPES: Final[Mapping[str, FailedShape]] = dict(
     [
         # 4.2 device state
-        _shape("get_cwd_map", cwd_map={}, boot_working_directory=None),
-        _shape("set_boot_working_directory", boot_working_directory=None, cwd_revision=0),
         _shape("get_reflection_settings", **_NO_SETTINGS),
         _shape("set_reflection_settings", "scope", **_NO_SETTINGS),
         _shape("get_experiments", experiments=[]),
@@ -37,22 +35,9 @@ FAILED_SHAPES: Final[Mapping[str, FailedShape]] = dict(
         # 4.3 toolset and usage
         _shape("update_toolset", "runtime"),
         # 4.4 files
-        _shape("search_files", files=[]),
         _shape("grep_in_files", matches=[], total_matches=0, total_files=0, truncated=False),
-        _shape("list_in_directory", "path", folders=[], hasMore=False, total=0),
-        _shape("get_tree", "path", entries=[], has_more_depth=False),
-        _shape("read_file", "path", "encoding", content=None),
         _shape("write_file", "path"),
         _shape("edit_file", "file_path", message=None, replacements=0),
-        # 4.6 memory
-        _shape("list_memory", entries=[], done=True, total=0),
-        _shape("memory_history", "file_path", commits=[]),
-        _shape("memory_file_at_ref", "file_path", "ref", content=None),
-        _shape("memory_commit_diff", "sha", diff=None),
-        _shape("read_memory_file", "agent_id", "path", "encoding", content=None),
-        _shape("write_memory_file", "agent_id", "path"),
-        _shape("delete_memory_file", "agent_id", "path"),
-        _shape("enable_memfs"),
         # 4.7 cron
         _shape("cron_list", tasks=[]),
         _shape("cron_add"),
@@ -69,11 +54,6 @@ FAILED_SHAPES: Final[Mapping[str, FailedShape]] = dict(
         _shape("skill_disable", "name"),
         _shape("create_agent"),
         _shape("agent_delete", "agent_id"),
-        _shape("conversation_create", conversation=None),
-        _shape("conversation_update", conversation=None),
-        _shape("conversation_recompile", result=None),
-        _shape("conversation_fork", conversation=None),
-        _shape("conversation_compact", compaction=None),
         # 4.9 teleport and newer
         _shape("teleport_probe", "runtime", supported=False),
         _shape("launch_subagent", "runtime"),
@@ -82,7 +62,6 @@ FAILED_SHAPES: Final[Mapping[str, FailedShape]] = dict(
         # 4.10 secrets, branches, channels
         _shape("secret_list", secrets=[]),
         _shape("secret_apply", names=[]),
-        _shape("search_branches", branches=[]),
         _shape("checkout_branch", "branch"),
         _shape("channel_start", channel=None),
         _shape("channel_stop", channel=None),
@@ -150,9 +129,32 @@ SERVED_SHAPES: Final[Mapping[str, FailedShape]] = dict(
         _shape("connect_provider", "target", providers=[], models_may_have_changed=False),
         _shape("disconnect_provider", "target", providers=[], models_may_have_changed=False),
         _shape("channels_list", channels=[]),
+        _shape("get_cwd_map", cwd_map={}, boot_working_directory=None),
+        _shape("set_boot_working_directory", boot_working_directory=None, cwd_revision=0),
+        _shape("search_files", files=[]),
+        _shape("list_in_directory", "path", folders=[], hasMore=False, total=0),
+        _shape("get_tree", "path", entries=[], has_more_depth=False),
+        _shape("read_file", "path", "encoding", content=None),
+        _shape("list_memory", entries=[], done=True, total=0),
+        _shape("memory_history", "file_path", commits=[]),
+        _shape("memory_file_at_ref", "file_path", "ref", content=None),
+        _shape("memory_commit_diff", "sha", diff=None),
+        _shape("read_memory_file", "agent_id", "path", "encoding", content=None),
+        _shape("write_memory_file", "agent_id", "path"),
+        _shape("delete_memory_file", "agent_id", "path"),
+        _shape("enable_memfs"),
+        _shape("conversation_create", conversation=None),
+        _shape("conversation_update", conversation=None),
+        _shape("conversation_recompile", result=None),
+        _shape("conversation_fork", conversation=None),
+        _shape("conversation_compact", compaction=None),
+        _shape("search_branches", branches=[]),
     ]
 )
 """The same for the commands that are served: for requests that are malformed or cannot be done."""
+
+_ECHO_WHEN_ABSENT: Final[Mapping[str, JsonValue]] = {"encoding": "utf8", "file_path": ""}
+"""What an echoed field says when the request left it out, as the reference server answers."""
 
 _NO_RESPONSE_ERROR_FIELD: Final = frozenset({"remove_queue_item"})
 
@@ -180,7 +182,8 @@ def failed_response(command: str, request: Mapping[str, JsonValue], error: str) 
     shape = FAILED_SHAPES.get(command) or SERVED_SHAPES.get(command)
     if shape is None:
         return None
-    response = _answer(shape.response, request, **{name: request[name] for name in shape.echo if name in request})
+    known = {**_ECHO_WHEN_ABSENT, **request}
+    response = _answer(shape.response, request, **{name: known[name] for name in shape.echo if name in known})
     response.update(shape.empty)
     if command not in _NO_RESPONSE_ERROR_FIELD:
         response["error"] = error

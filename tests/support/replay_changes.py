@@ -56,7 +56,7 @@ def _status(line: Line) -> str:
 
 
 def info(frame: Frame) -> None:
-    frame["capabilities"] |= {"memory_management": False, "runtime_workspace_sandbox": False}
+    frame["capabilities"] |= {"runtime_workspace_sandbox": False}
     frame["lodger"] = {
         "version": "<version>",
         "capabilities": ["resume", "batch_deltas", "receipts", "questions"],
@@ -289,8 +289,9 @@ def malformed_is_answered(lines: list[Line]) -> list[Line]:
         "type": "read_file_response",
         "request_id": "x2",
         "success": False,
+        "encoding": "utf8",
         "content": None,
-        "error": "This Lodger does not serve this command. (read_file)",
+        "error": "Malformed read_file: path: Field required",
     }
     return [*lines[: index + 1], Line(lines[index].connection, Kind.RECEIVED, answer), *lines[index + 1 :]]
 

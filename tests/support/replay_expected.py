@@ -125,8 +125,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "capabilities",
-        "Commands for memory files and a workspace sandbox chosen by the client are not served yet, so they are not "
-        "announced; `lodger` names what Lodger can do beyond the protocol.",
+        "A workspace sandbox chosen by the client is not served yet, so it is not announced; `lodger` names what "
+        "Lodger can do beyond the protocol.",
         ("01", "24"),
         each("app_server_info_response", info),
     ),

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from lodger_daemon.clients.core.bodies import Body, encode, event_body, finish
@@ -103,6 +104,7 @@ class ClientConnection:
         self._slots = asyncio.Semaphore(COMMANDS_AT_ONCE)
         self._wake = asyncio.Event()
         self._drained = asyncio.Event()
+        self._large = asyncio.Lock()
         self.is_open = True
         self._pump = asyncio.create_task(self._send_all())
 
@@ -130,6 +132,17 @@ class ClientConnection:
     def respond(self, response: JsonObject) -> None:
         """Queue a frame without an envelope."""
         self.respond_bytes(encode(response))
+
+    async def respond_large(self, response: JsonObject) -> None:
+        """Queue a frame that may be larger than all that may wait otherwise; the next such waits for it."""
+        frame = await asyncio.to_thread(encode, response)
+        async with self._large, asyncio.timeout(SEND_LIMIT_S):
+            while self._queue.has_large and self.is_open:
+                self._drained.clear()
+                await self._drained.wait()
+            if self.is_open:
+                self._queue.add_large(frame)
+                self._queued()
 
     def respond_bytes(self, frame: bytes) -> None:
         if self.is_open:
@@ -186,7 +199,7 @@ class ClientConnection:
         self._deliver(numbered)
 
     async def room(self) -> None:
-        """Wait until so little waits to be sent that a page of replayed events may follow."""
+        """Wait until so little waits to be sent that a page of replayed events, or of a long answer, may follow."""
         async with asyncio.timeout(SEND_LIMIT_S):
             while len(self._queue) > QUEUED_FRAMES_LIMIT // 4 and self.is_open:
                 self._drained.clear()
@@ -296,12 +309,21 @@ class ClientConnection:
         if scope is None:
             return None
         snapshot = request.snapshot or await self.services.conversations.snapshot(request.key)
-        facts = self.services.facts
+        facts, agent_id = self.services.facts, request.key.agent_id
+        workplaces = self.services.workplaces
+        git: JsonObject | None = None
+        left_running: tuple[JsonObject, ...] = ()
+        if workplaces is not None:
+            again = partial(self.show_device, request.key, force=False)
+            git = workplaces.git_context(agent_id, snapshot.cwd, again)
+            left_running = workplaces.background_processes(agent_id, snapshot.cwd)
         values = DeviceValues(
             connection_id=self.traits.wire_name,
             connection_name=facts.connection_name,
             version=facts.version,
-            memory_directory=facts.memory_directory(request.key.agent_id),
+            memory_directory=facts.memory_directory(agent_id),
+            git_context=git,
+            background_processes=left_running,
         )
         body = event_body(DEVICE_STATUS, request.key, {"device_status": device_status(snapshot, values)})
         if body.head == scope.last_device and not request.force:

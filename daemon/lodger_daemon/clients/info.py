@@ -20,7 +20,7 @@ def app_server_info(facts: DeviceFacts, request_id: str) -> JsonObject:
         "capabilities": {
             "agent_management": True,
             "conversation_management": True,
-            "memory_management": False,
+            "memory_management": True,
             "runtime_start": True,
             "runtime_workspace_sandbox": False,
             "runtime_external_tools_update": True,

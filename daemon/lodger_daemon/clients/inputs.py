@@ -27,11 +27,11 @@ from lodger_protocol.commands import (
     CreateMessage,
     DenyDecision,
     Input,
-    JsonMap,
     LegacyMessage,
     RemoveQueueItem,
     ResumeQueue,
 )
+from lodger_protocol.fields import JsonMap
 from lodger_protocol.parsing import Malformed
 from lodger_tools.json_value import JsonObject
 

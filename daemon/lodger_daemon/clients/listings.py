@@ -16,8 +16,8 @@ from lodger_protocol.commands import (
     ConversationList,
     ConversationMessagesList,
     ConversationRetrieve,
-    JsonMap,
 )
+from lodger_protocol.fields import JsonMap
 from lodger_tools.json_value import Json, JsonObject
 
 DEFAULT_PAGE: Final = 50
@@ -48,7 +48,9 @@ async def _payload(connection: ClientConnection, command: Listing) -> JsonObject
     conversations = connection.services.conversations
     match command:
         case AgentList():
-            return {"agents": [await _agent(connection, agent) for agent in await conversations.list_agents()]}
+            agents = await conversations.list_agents()
+            most = PAGE_LIMIT if (command.query or {}).get("limit") is None else _limit(command.query or {})
+            return {"agents": [await _agent(connection, agent) for agent in agents[:most]]}
         case AgentRetrieve():
             agent = await conversations.get_agent(AgentId(command.agent_id))
             if agent is None:
@@ -80,7 +82,11 @@ async def _agent(connection: ClientConnection, agent: AgentRecord) -> JsonObject
 
 
 async def _messages(connection: ClientConnection, conversation_id: str, query: JsonMap) -> JsonObject:
-    key = await _find(connection, conversation_id, query.get("agent_id"))
+    agent_id = query.get("agent_id")
+    if isinstance(agent_id, str):
+        key = ConversationKey(AgentId(agent_id), ConversationId(conversation_id))
+    else:
+        key = await find_key(connection, conversation_id, None, "query.agent_id")
     limit = _limit(query)
     messages = await connection.services.conversations.list_messages(
         key,
@@ -121,13 +127,21 @@ def _stored(key: ConversationKey, message: JsonObject) -> JsonObject:
     return shown
 
 
-async def _find(connection: ClientConnection, conversation_id: str, agent_id: Json) -> ConversationKey:
-    if isinstance(agent_id, str):
-        return ConversationKey(AgentId(agent_id), ConversationId(conversation_id))
+async def find_key(
+    connection: ClientConnection, conversation_id: str, agent_id: Json, named_in: str
+) -> ConversationKey:
+    """The conversation a command names by its id, which `default` does only together with its agent's.
+
+    Args:
+        named_in: the field in which a client names the agent, for the words of a refusal.
+    Raises: ConversationError.
+    """
     if conversation_id == DEFAULT_CONVERSATION:
-        raise ConversationError("The conversation `default` exists once per agent: name the agent in query.agent_id")
+        if not isinstance(agent_id, str):
+            raise ConversationError(f"The conversation `default` exists once per agent: name the agent in {named_in}")
+        return ConversationKey(AgentId(agent_id), ConversationId(conversation_id))
     record = await connection.services.conversations.find_conversation(conversation_id)
-    if record is None:
+    if record is None or (isinstance(agent_id, str) and record.key.agent_id != agent_id):
         raise ConversationError(f"Conversation {conversation_id} not found")
     return record.key
 

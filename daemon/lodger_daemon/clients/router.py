@@ -6,7 +6,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Final, assert_never
 
-from lodger_daemon.clients import device, inputs, listings, opening
+from lodger_daemon.clients import answers, conversation_changes, device, inputs, listings, opening
+from lodger_daemon.clients.answers import NOT_SERVED
 from lodger_daemon.clients.connection import ClientConnection, ConnectionTraits, SendFrame
 from lodger_daemon.clients.info import app_server_info
 from lodger_daemon.clients.services import Answering, ClientServices
@@ -25,6 +26,7 @@ from lodger_protocol.commands import (
     ChannelsList,
     Command,
     ConnectProvider,
+    ConversationChange,
     ConversationList,
     ConversationMessagesList,
     ConversationRetrieve,
@@ -45,14 +47,14 @@ from lodger_protocol.commands import (
     UpdateModel,
 )
 from lodger_protocol.limits import COMMAND_LIMIT_BYTES
+from lodger_protocol.memory_commands import MemoryCommand
 from lodger_protocol.parsing import Malformed, UnknownCommand, parse_command
+from lodger_protocol.place_commands import PlaceCommand
 from lodger_protocol.unserved import failed_response
 from lodger_tools.json_value import JsonObject
 
 COMMAND_LIMIT_S: Final = 600.0
 """One command's work: as long as the slowest, a compaction by a model that runs on this machine's processor."""
-
-NOT_SERVED: Final = "This Lodger does not serve this command."
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -156,12 +158,21 @@ _Working = (
     | ConversationList
     | ConversationMessagesList
     | ConversationRetrieve
+    | ConversationChange
+    | MemoryCommand
+    | PlaceCommand
 )
 
 
 def _work(connection: ClientConnection, command: _Working) -> tuple[Work, ConversationKey | None]:
     """What to run, and the conversation in whose order it runs: inputs and what changes their circumstances keep
     theirs, everything else may overtake."""
+    if isinstance(command, MemoryCommand):
+        return partial(answers.answer_memory, connection, command), None
+    if isinstance(command, PlaceCommand):
+        return partial(answers.answer_place, connection, command), None
+    if isinstance(command, ConversationChange):
+        return partial(conversation_changes.answer_change, connection, command), None
     match command:
         case Input():
             return partial(inputs.take_input, connection, command), opening.key_of(command.runtime)

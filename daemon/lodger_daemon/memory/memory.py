@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from lodger_daemon.clock import Clock, WallTime
 from lodger_daemon.identity import AgentId
@@ -27,6 +27,7 @@ from lodger_daemon.memory.exchange import Exchange, Exchanged, joined_state
 from lodger_daemon.memory.founding import Adopted, NotHad, NotThere, adopt, found
 from lodger_daemon.memory.git import RunningGits
 from lodger_daemon.memory.history import HistoryEntry, read_history
+from lodger_daemon.memory.persons_change import ChangeResult, Committed, change_file
 from lodger_daemon.memory.published import CHECKOUT, REMOTE, Published
 from lodger_daemon.memory.reading import read_card, summarise_change
 from lodger_daemon.memory.remote import MemoryRemote, is_agent_id
@@ -36,6 +37,7 @@ from lodger_daemon.paths import Paths
 from lodger_daemon.randomness import Rng
 from lodger_tools.box.contract import Boxes, BoxKey, BoxLost, BoxUnavailable
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _KEPT_GITS_IDLE_S: Final = 60.0
 """Two gits of some 5 MB each per agent are kept this long after the last sync."""
@@ -168,6 +170,38 @@ class Memory:
         """What the agent has committed, newest first; of one path when it is given."""
         room = self._agent(agent_id).room
         return await room.local(read_history, room.published, limit, path)
+
+    async def look(self, agent_id: AgentId, work: Callable[[Published, str], T]) -> T:
+        """What `work` finds in published memory, given its repository and the commit of its main; on a worker thread,
+        under the agent's lock.
+
+        Raises: MemoryUnavailable when there is no memory of this agent here yet; what `work` raises.
+        """
+        room = self._agent(agent_id).room
+
+        def at_main() -> T:
+            head = room.published.head() if room.published.exists() else None
+            if head is None:
+                raise MemoryUnavailable(f"there is no memory of {agent_id} on this machine yet")
+            return work(room.published, head)
+
+        return await room.local(at_main)
+
+    async def change_for_person(
+        self, agent_id: AgentId, path: str, content: bytes | None, message: str
+    ) -> ChangeResult:
+        """Write (or with None delete) one file in published memory. Durable when it returns; checkout and remote
+        follow beside.
+
+        Raises: MemoryFailure; BadRequest.
+        """
+        now_s = self._agent(agent_id).room.now_s()
+        result = await self.look(
+            agent_id, lambda published, head: change_file(published, head, path, content, message, now_s)
+        )
+        if isinstance(result, Committed):
+            self._request(agent_id, None, fetch=False)
+        return result
 
     def turn_ended(self, agent_id: AgentId, box: BoxKey | None) -> None:
         self._request(agent_id, box, fetch=False)

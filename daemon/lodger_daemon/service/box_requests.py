@@ -7,6 +7,7 @@ from typing import Final
 
 from lodger_daemon.identity import AgentId
 from lodger_daemon.paths import Paths
+from lodger_daemon.service.folder_boxes import PERSON
 from lodger_daemon.service.settings import Settings
 from lodger_sandbox.contract import BoxRequest, BoxUser, Mount, SandboxUnavailable
 from lodger_sandbox.users import box_user
@@ -51,6 +52,8 @@ class BoxRequests:
 
     def for_key(self, key: BoxKey, overflow: OverflowFolder) -> BoxRequest:
         """Blocking. Raises: SandboxUnavailable."""
+        if key.agent_id == PERSON:
+            return self._request(key.workspace, key.profile, (), {})
         checkout = str(self.checkout(AgentId(key.agent_id)))
         mounts = (
             Mount(checkout, self.memory_inside, writable=key.profile is not BoxProfile.READ_ONLY),

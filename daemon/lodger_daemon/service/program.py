@@ -21,6 +21,7 @@ from lodger_daemon.models.gateway import Models
 from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.randomness import SystemRng
 from lodger_daemon.service.box_requests import BoxRequests
+from lodger_daemon.service.folder_boxes import FolderBoxes
 from lodger_daemon.service.folders import make_private_folders, make_workspace
 from lodger_daemon.service.housekeeping import keep_house
 from lodger_daemon.service.link import Hub, find_hub
@@ -30,11 +31,13 @@ from lodger_daemon.service.options import DaemonOptions, ListenOptions
 from lodger_daemon.service.own_secrets import OwnSecrets
 from lodger_daemon.service.ownership_watch import watch_ownership
 from lodger_daemon.service.persons_rules import PersonsRules
+from lodger_daemon.service.place_commands import PlaceCommands
 from lodger_daemon.service.sandbox_check import SandboxCheck
 from lodger_daemon.service.settings import Settings, SettingsError
 from lodger_daemon.service.settings_file import SettingsFile
 from lodger_daemon.service.status import StatusReport
 from lodger_daemon.service.watchdog import keep_informed
+from lodger_daemon.service.workplaces import Workplaces
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.system_clock import SystemClock
@@ -144,6 +147,8 @@ class _Rooms:
     external: ExternalToolRegistry
     rules: PersonsRules
     overflow: OverflowFolder
+    folders: FolderBoxes
+    workplaces: Workplaces
 
 
 async def _run(
@@ -261,7 +266,10 @@ async def _make_rooms(
     conversations = Conversations(services)
     # In this order, so that the calls of stopped turns go on in their boxes and the next daemon collects them.
     stack.push_async_callback(conversations.aclose, boxes.aclose)
-    return _Rooms(conversations, memory, models, boxes, questions, external, rules, overflow)
+    folders = FolderBoxes(boxes, rng)
+    workplaces = Workplaces(boxes, folders, clock)
+    stack.push_async_callback(workplaces.aclose)
+    return _Rooms(conversations, memory, models, boxes, questions, external, rules, overflow, folders, workplaces)
 
 
 async def _adopt_from_hub(rooms: _Rooms) -> None:
@@ -298,7 +306,6 @@ def _make_router(
         sandbox=sandbox,
         uplink=uplink_status,
     )
-    commands = MemoryCommands(rooms.memory, rooms.conversations)
     return Router(
         ClientServices(
             conversations=rooms.conversations,
@@ -310,8 +317,12 @@ def _make_router(
             answered_elsewhere={
                 "lodger_status": report.status,
                 "lodger_memory_settled": report.memory_settled,
-                "memory_history": commands.history,
             },
+            memory=MemoryCommands(
+                rooms.memory, rooms.conversations, foundation.requests.memory_inside, foundation.clock
+            ),
+            places=PlaceCommands(rooms.conversations, rooms.folders),
+            workplaces=rooms.workplaces,
         )
     )
 

@@ -9,6 +9,7 @@
     find(connection, conversation_id) -> ConversationRecord | None       by its id alone; `default` finds none
     newest(connection, agent_id | None, limit) -> tuple[ConversationRecord, ...]
     keys(connection) -> tuple[ConversationKey, ...]
+    folders(connection, limit) -> dict[ConversationKey, str]     those that have a folder of their own
     describe(connection, record)                     store summary, tags, model, hidden, archived_at, updated_at
     touch(connection, key, now)                      a message arrived
     state(connection, key) -> ConversationState      raises UnknownRow
@@ -140,6 +141,16 @@ def newest(connection: sqlite3.Connection, agent_id: AgentId | None, limit: int)
 def keys(connection: sqlite3.Connection) -> tuple[ConversationKey, ...]:
     rows = connection.execute("SELECT agent_id, conversation_id FROM conversations ORDER BY number")
     return tuple(ConversationKey(AgentId(agent), ConversationId(conversation)) for agent, conversation in rows)
+
+
+def folders(connection: sqlite3.Connection, limit: int) -> dict[ConversationKey, str]:
+    """Last used first."""
+    rows = connection.execute(
+        "SELECT agent_id, conversation_id, cwd FROM conversations WHERE cwd IS NOT NULL "
+        "ORDER BY updated_at DESC, number DESC LIMIT ?",
+        (limit,),
+    )
+    return {ConversationKey(AgentId(agent), ConversationId(conversation)): cwd for agent, conversation, cwd in rows}
 
 
 def describe(connection: sqlite3.Connection, record: ConversationRecord) -> None:

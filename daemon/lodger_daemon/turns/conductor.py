@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
+from lodger_daemon.backends.core.transcript import text_of
 from lodger_daemon.identity import (
     DEFAULT_CONVERSATION,
     AgentId,
@@ -25,6 +26,7 @@ from lodger_daemon.store import conversation_rows, inbox_rows, message_rows
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.turns import call_work, records, recovery, step_work
 from lodger_daemon.turns.actor import ConversationActor
+from lodger_daemon.turns.boot_folders import BootFolders
 from lodger_daemon.turns.contract import (
     Accepted,
     AgentRecord,
@@ -34,6 +36,7 @@ from lodger_daemon.turns.contract import (
     ConversationRecord,
     ConversationSnapshot,
     EventSink,
+    Folders,
     NewAgent,
     Receipt,
     Refused,
@@ -41,6 +44,7 @@ from lodger_daemon.turns.contract import (
     StartRuntime,
     Submission,
 )
+from lodger_daemon.turns.conversation_editor import ConversationEditor
 from lodger_daemon.turns.core import calls as core_calls
 from lodger_daemon.turns.core.calls import CallProgress
 from lodger_daemon.turns.core.events import (
@@ -70,11 +74,14 @@ class Conversations:
         self._database = services.database
         self._registry = Registry(services)
         self._agents = self._registry.agents
+        self._boot = BootFolders(services)
+        self._editor = ConversationEditor(services, self._registry)
 
     # -- life --
 
     async def recover(self) -> None:
         """Take up what an earlier daemon left: unfinished turns go on, the queue moves, questions are shown again."""
+        await self._boot.load()
         await self._registry.recover()
 
     async def aclose(self, let_go_of_boxes: Callable[[], Awaitable[None]] | None = None) -> None:
@@ -226,17 +233,26 @@ class Conversations:
         before = len(actor.desk.live.transcript.in_context)
         shrunk = await actor.run_command("compact", step_work.compact(actor.desk, None))
         after = len(actor.desk.live.transcript.in_context)
-        return {"compacted": shrunk, "num_messages_before": before, "num_messages_after": after}
+        shown: JsonObject = {"compacted": shrunk, "num_messages_before": before, "num_messages_after": after}
+        first = actor.desk.live.transcript.in_context[:1]
+        if shrunk and first:
+            shown["summary"] = text_of(first[0].content, "text")
+        return shown
 
-    async def recompile(self, key: ConversationKey) -> None:
-        """Have the system prompt made anew for the next request, from memory as it is then."""
+    async def recompile(self, key: ConversationKey) -> str:
         actor = await self._registry.actor(key)
+        prompt, commit = await actor.desk.backend.system_prompt(actor.desk.standing())
 
-        async def forget() -> None:
-            await self._database.write(lambda connection: conversation_rows.set_system_prompt(connection, key, None))
-            actor.desk.live.change_state(system_prompt=None)
+        def write(connection: sqlite3.Connection) -> None:
+            conversation_rows.set_system_prompt(connection, key, prompt)
+            conversation_rows.set_shown_memory_commit(connection, key, commit)
 
-        await finish_regardless(forget())
+        async def keep() -> None:
+            await self._database.write(write)
+            actor.desk.live.change_state(system_prompt=prompt, shown_memory_commit=commit)
+
+        await finish_regardless(keep())
+        return prompt
 
     # -- state and events --
 
@@ -271,7 +287,7 @@ class Conversations:
             actor = await self._registry.actor(key)
         if actor is None:
             loop = LoopStatusChanged(LoopStatus.WAITING_ON_INPUT)
-            return ConversationSnapshot(key, loop, False, (), (), options.default_mode, options.workspace, 0, (), 0)
+            return ConversationSnapshot(key, loop, False, (), (), options.default_mode, options.boot_folder, 0, (), 0)
         desk = actor.desk
         live = desk.live
         return ConversationSnapshot(
@@ -337,6 +353,28 @@ class Conversations:
 
     async def find_conversation(self, conversation_id: str) -> ConversationRecord | None:
         return await self._database.read(lambda connection: conversation_rows.find(connection, conversation_id))
+
+    async def create_conversation(self, agent_id: AgentId, changes: JsonObject) -> ConversationRecord:
+        return await self._editor.create((await self.adopt_agent(agent_id)).id, changes)
+
+    async def update_conversation(self, key: ConversationKey, changes: JsonObject) -> ConversationRecord:
+        return await self._editor.update(key, changes)
+
+    async def fork_conversation(
+        self, key: ConversationKey, last_message_id: str | None = None, hidden: bool = False
+    ) -> ConversationKey:
+        return await self._editor.fork(key, last_message_id, hidden)
+
+    async def folders(self) -> Folders:
+        return await self._boot.folders()
+
+    async def set_boot_folder(self, folder: str) -> Folders:
+        await self._check_state(None, folder)
+        await finish_regardless(self._boot.choose(folder))
+        for actor in self._registry.all_in_use():
+            if actor.desk.live.state.cwd is None:
+                actor.desk.publish(DeviceStateChanged())
+        return await self._boot.folders()
 
     async def set_model(self, key: ConversationKey, handle: str) -> Literal["agent", "conversation"]:
         """The default conversation's model is its agent's; any other keeps its own."""

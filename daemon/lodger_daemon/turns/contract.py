@@ -3,7 +3,7 @@
 `ConversationService` is implemented in this room; `clients/` and `uplink/` drive it. Nobody else owns a turn loop.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -152,6 +152,20 @@ class StartedRuntime:
     conversation_created: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Where conversations of this machine work."""
+
+    workspace: str
+    """The machine's own default."""
+    boot: str
+    """In use for conversations that have none of their own."""
+    boot_revision: int
+    """Grows with each choice of a boot folder."""
+    own: Mapping[ConversationKey, str]
+    """Conversations that have one of their own, last used first; some thousand at most."""
+
+
 class ConversationError(Exception):
     """A request that cannot be done; its text is for the person. Nothing was changed."""
 
@@ -217,6 +231,39 @@ class ConversationService(Protocol):
 
     async def find_conversation(self, conversation_id: str) -> ConversationRecord | None:
         """By its id alone; `default` names none."""
+        ...
+
+    async def create_conversation(self, agent_id: AgentId, changes: JsonObject) -> ConversationRecord:
+        """A new conversation of an agent, described by `changes` (`summary`, `tags`, `archived`, `hidden`, `model`).
+
+        Raises: ConversationError.
+        """
+        ...
+
+    async def update_conversation(self, key: ConversationKey, changes: JsonObject) -> ConversationRecord:
+        """Raises: ConversationError."""
+        ...
+
+    async def fork_conversation(
+        self, key: ConversationKey, last_message_id: str | None = None, hidden: bool = False
+    ) -> ConversationKey:
+        """A new conversation that begins with this one's transcript, to its end or up to that message.
+
+        Raises: ConversationError.
+        """
+        ...
+
+    async def recompile(self, key: ConversationKey) -> str:
+        """Make the system prompt anew, from memory as it is now; the next request has it. Returns it."""
+        ...
+
+    async def folders(self) -> Folders: ...
+
+    async def set_boot_folder(self, folder: str) -> Folders:
+        """Where conversations work for which nobody chose a folder; kept over restarts.
+
+        Raises: ConversationError for a folder that is not one.
+        """
         ...
 
     async def set_model(self, key: ConversationKey, handle: str) -> Literal["agent", "conversation"]: ...

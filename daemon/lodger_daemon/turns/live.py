@@ -96,7 +96,7 @@ class LiveConversation:
         return mode if within_ceiling(mode, options.ceiling) else options.ceiling
 
     def cwd(self, options: TurnOptions) -> str:
-        return self.state.cwd or options.workspace
+        return self.state.cwd or options.boot_folder
 
     def place(self, options: TurnOptions) -> Place:
         profile = BoxProfile.STRICT if self.mode(options) is Mode.STRICT else BoxProfile.AGENT

@@ -105,6 +105,9 @@ class Registry:
     def of_agent(self, agent_id: AgentId) -> tuple[ConversationActor, ...]:
         return tuple(actor for key, actor in self._actors.items() if key.agent_id == agent_id)
 
+    def all_in_use(self) -> tuple[ConversationActor, ...]:
+        return tuple(self._actors.values())
+
     def subscribe(self, key: ConversationKey, sink: EventSink) -> Callable[[], None]:
         sinks = self._sinks.setdefault(key, [])
         sinks.append(sink)

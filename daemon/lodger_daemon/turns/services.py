@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from lodger_daemon.clock import Clock
@@ -28,6 +28,15 @@ FRESHEN_LIMIT_S: Final = 0.3
 """ARCHITECTURE.md section 6: a fetch beside admission may cost a turn no more."""
 
 
+@dataclass(slots=True)
+class BootFolder:
+    """The folder that clients chose for conversations without one of their own; None = the machine's workspace."""
+
+    chosen: str | None = None
+    revision: int = 0
+    """Grows with each choice."""
+
+
 @dataclass(frozen=True, slots=True)
 class TurnOptions:
     """Settings of this machine."""
@@ -46,6 +55,12 @@ class TurnOptions:
     memory_import_limit_s: float = 60.0
     memory_sync_wait_s: float = 120.0
     """How long to wait for the outcome of a sync before it is no longer reported as an event."""
+    boot: BootFolder = field(default_factory=BootFolder)
+
+    @property
+    def boot_folder(self) -> str:
+        """Where a conversation works for which nobody chose a folder."""
+        return self.boot.chosen or self.workspace
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,6 +203,10 @@ class LocalBackend:
             self._known_budget = None
         return known[1]
 
+    async def system_prompt(self, standing: Standing) -> tuple[str, str | None]:
+        """As it would be made now, and the commit of memory in it."""
+        return await self._compile(standing)
+
     async def _compile(self, standing: Standing) -> tuple[str, str | None]:
         compiled = await self._memory.compiled(standing.agent.id)
         facts = PromptFacts(

@@ -20,6 +20,8 @@ class DeviceValues:
     connection_name: str
     version: str
     memory_directory: str | None
+    git_context: JsonObject | None = None
+    background_processes: tuple[JsonObject, ...] = ()
 
 
 def device_status(snapshot: ConversationSnapshot, values: DeviceValues) -> JsonObject:
@@ -31,14 +33,14 @@ def device_status(snapshot: ConversationSnapshot, values: DeviceValues) -> JsonO
         "is_processing": snapshot.processing,
         "current_permission_mode": snapshot.mode,
         "current_working_directory": snapshot.cwd,
-        "git_context": None,
+        "git_context": values.git_context,
         "letta_code_version": None,
         "lodger_version": values.version,
         "current_toolset": "default" if snapshot.toolset else None,
         "current_toolset_preference": "auto",
         "current_loaded_tools": [*snapshot.toolset],
         "current_available_skills": [],
-        "background_processes": [],
+        "background_processes": [*values.background_processes],
         "pending_control_requests": [
             {"request_id": question.question_id, "request": can_use_tool(question)} for question in snapshot.questions
         ],

@@ -13,7 +13,7 @@ def agent_object(agent: AgentRecord, model: ModelInfo | None) -> JsonObject:
     return {
         "id": agent.id,
         "name": agent.name,
-        "description": agent.description,
+        "description": agent.description or None,
         "system": agent.system,
         "tools": [],
         "tags": [*agent.tags],

@@ -8,6 +8,7 @@ from lodger_daemon.clients.core.bodies import Body, Merge, TextFragment
 from lodger_daemon.clients.core.deltas import merge_text
 from lodger_daemon.identity import ConversationKey
 from lodger_daemon.turns.contract import ConversationSnapshot
+from lodger_protocol.limits import LARGE_FRAME_LIMIT_BYTES
 
 MERGE_ABOVE_FRAMES: Final = 32
 """A client that keeps up has fewer frames waiting and sees every status; one that lags sees the newest only."""
@@ -50,6 +51,7 @@ class SendQueue:
         self._byte_limit = byte_limit
         self._waiting: deque[Waiting] = deque()
         self._size_bytes = 0
+        self._large: bytes | None = None
         self.batch_deltas = False
         """Set once the client has said that it takes fragments merged."""
 
@@ -64,8 +66,21 @@ class SendQueue:
     def too_many_bytes(self) -> bool:
         return self._size_bytes > self._byte_limit
 
+    @property
+    def has_large(self) -> bool:
+        """Whether an answer waits that `add_large` took."""
+        return self._large is not None
+
     def add_response(self, frame: bytes) -> None:
         self._append(frame, len(frame))
+
+    def add_large(self, frame: bytes) -> None:
+        """An answer that may be larger than all that may wait otherwise: one at a time does not count."""
+        if self._large is None and len(frame) <= LARGE_FRAME_LIMIT_BYTES:
+            self._large = frame
+            self._append(frame, 0)
+        else:
+            self.add_response(frame)
 
     def add_body(self, body: Body) -> None:
         if body.fragment is not None and self.batch_deltas:
@@ -95,6 +110,8 @@ class SendQueue:
             return None
         item = self._waiting.popleft()
         match item:
+            case bytes() if item is self._large:
+                self._large = None
             case bytes():
                 self._size_bytes -= len(item)
             case Body():
