@@ -73,6 +73,10 @@ class Courier:
             except StoreFailed as error:
                 logger.warning("%s", error)
                 left = True
+            # The last net: what nobody thought of in one letter must not keep all others from this machine.
+            except Exception:
+                logger.exception("mail of machine %s could not be handed over", link.environment.device_id)
+                left = True
             try:
                 async with asyncio.timeout(link.limits.mail_again_s if left else None):
                     await link.mail_posted.wait()

@@ -49,6 +49,8 @@ def test_only_a_message_with_an_id_can_wait() -> None:
         two,
         letter(""),
         letter("x" * 257),
+        letter("half a pair \ud800"),
+        letter("two\nlines"),
     ):
         assert isinstance(read_letter(json.dumps(bad), "mail-1"), NoLetter), bad
     assert isinstance(read_letter("[" * 100_000, "mail-1"), NoLetter)
@@ -120,6 +122,15 @@ async def test_a_refusal_is_shown_to_its_sender_only(hub: Hub) -> None:
     async with running_machine(hub, answer={"accepted": False, "error": "Agent agent-1 not found"}):
         await until_settled(hub, token, [("m1", "refused", "Agent agent-1 not found")])
     assert await state_of(hub, other) == []
+
+
+async def test_halves_of_characters_from_either_side_do_no_harm(hub: Hub) -> None:
+    _, token = await paired(hub)
+    await call(hub, token, "POST", PATH, content=json.dumps(letter("m1", "half \udc00")))
+    async with running_machine(hub, answer={"accepted": False, "error": "no \ud83d"}) as machine:
+        await until_settled(hub, token, [("m1", "refused", "no ?")])
+        assert machine.texts() == ["half \udc00"]
+        assert (await call(hub, token, "POST", PATH, content=json.dumps(letter("\ud800"))))[0] == 400
 
 
 async def test_what_waits_can_be_taken_back_by_its_sender(hub: Hub) -> None:

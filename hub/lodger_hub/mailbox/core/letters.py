@@ -40,8 +40,8 @@ def read_letter(text: str, request_id: str) -> Letter | NoLetter:
     if not isinstance(messages, list) or not 1 <= len(messages) <= MESSAGES:
         return NoLetter(f"`messages` holds from 1 to {MESSAGES} messages")
     ids = [message.get("client_message_id") if isinstance(message, dict) else None for message in messages]
-    if not all(isinstance(one, str) and 1 <= len(one) <= ID_CHARACTERS for one in ids):
-        return NoLetter("each message needs a `client_message_id`: it is carried out once per id")
+    if not all(isinstance(one, str) and 1 <= len(one) <= ID_CHARACTERS and one.isprintable() for one in ids):
+        return NoLetter("each message needs a printable `client_message_id`: it is carried out once per id")
     frame["request_id"] = request_id
     return Letter(str(ids[0]), _written(frame))
 
@@ -75,4 +75,6 @@ def read_acknowledgement(text: str) -> Acknowledgement | None:
     request_id, error = frame.get("request_id"), frame.get("error")
     if not isinstance(request_id, str):
         return None
-    return Acknowledgement(request_id, frame.get("accepted") is True, error if isinstance(error, str) else None)
+    # Halves of character pairs, which JSON can spell, are no text that could be kept or sent on.
+    reason = error.encode("utf-8", "replace").decode() if isinstance(error, str) else None
+    return Acknowledgement(request_id, frame.get("accepted") is True, reason)
