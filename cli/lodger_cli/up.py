@@ -22,6 +22,10 @@ from lodger_cli.wire import WireClient, WireError
 from lodger_daemon.paths import Paths
 
 LINK_LIMIT_S: Final = 30.0
+SERVICE_LIMIT_S: Final = 5.0
+"""For the link of a daemon that runs already."""
+GOING_LIMIT_S: Final = 2.0
+"""A daemon that loses whoever started it has gone by then."""
 SANDBOX_LIMIT_S: Final = 3.0
 """How long the first probe is waited for: it takes about a second."""
 RESTART_AFTER_S: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
@@ -49,6 +53,10 @@ def up(flags: HubFlags, *, as_json: bool) -> None:
         asyncio.run(_show_running(where, as_json=as_json))
         return
     try:
+        if _daemon_stays(where):
+            # As a service, most likely. A second hub would only make commands here look for the wrong one.
+            asyncio.run(_show_running(where, as_json=as_json, limit_s=SERVICE_LIMIT_S))
+            return
         asyncio.run(_Keeper(where, flags, as_json).run())
     except (StartError, WireError) as error:
         fail(str(error), Exit.UNREACHABLE, as_json=as_json)
@@ -56,16 +64,36 @@ def up(flags: HubFlags, *, as_json: bool) -> None:
         lock.close()
 
 
-async def _show_running(where: Paths, *, as_json: bool) -> None:
+def _daemon_stays(where: Paths) -> bool:
+    """Whether a daemon runs here that nobody is just stopping, such as one whose `lodger up` was killed."""
+    deadline = time.monotonic() + GOING_LIMIT_S
+    while _daemon_answers(where):
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _daemon_answers(where: Paths) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(where.socket))
+        except OSError:
+            return False
+    return True
+
+
+async def _show_running(where: Paths, *, as_json: bool, limit_s: float = LINK_LIMIT_S) -> None:
     try:
-        ready = await _wait_ready(where)
+        ready = await _wait_ready(where, limit_s)
     except WireError as error:
-        fail(f"another `lodger up` is running here, but its daemon does not answer: {error}", as_json=as_json)
+        fail(f"a daemon runs here already, but not with a hub that answers: {error}. Stop it first", as_json=as_json)
     if not as_json:
         note("Lodger is running already.")
     _announce(ready, as_json=as_json)
     if not as_json:
-        say("  Ctrl-C where it was started stops both.")
+        say("  Ctrl-C where it was started stops both; a service is stopped by `lodger service uninstall`.")
 
 
 class _Keeper:
@@ -195,7 +223,7 @@ def _is_free(port: int) -> bool:
         return True
 
 
-async def _wait_ready(where: Paths) -> Ready:
+async def _wait_ready(where: Paths, limit_s: float = LINK_LIMIT_S) -> Ready:
     """Wait until the daemon answers, its link to the hub is up and there is an agent. Raises: WireError."""
     started = time.monotonic()
     client = await WireClient.over_socket(where.socket)
@@ -207,7 +235,7 @@ async def _wait_ready(where: Paths) -> Ready:
             is_checked = facts["sandbox"]["holds"] is not None or waited_s > SANDBOX_LIMIT_S
             if hub is not None and facts["uplink"]["state"] == "connected" and is_checked:
                 return Ready(hub, facts, await first_agent(client))
-            if waited_s > LINK_LIMIT_S:
+            if waited_s > limit_s:
                 raise WireError(f"the daemon did not reach the hub: {facts['uplink']}")
             await asyncio.sleep(0.05)
     finally:

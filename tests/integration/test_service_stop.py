@@ -1,6 +1,8 @@
 """A stop by the service manager while a command runs: quick, in good order, and the command is not lost."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 
 import pytest
@@ -19,11 +21,17 @@ async def world() -> AsyncIterator[World]:
         yield made
 
 
-async def test_sigterm_leaves_the_running_call_to_its_box_and_the_next_daemon_collects_it(world: World) -> None:
+@pytest.mark.parametrize("hub_is", ["absent", "frozen"])
+async def test_sigterm_leaves_the_running_call_to_its_box_and_the_next_daemon_collects_it(
+    world: World, hub_is: str
+) -> None:
+    """With the hub frozen it is what the watchdog of R14 brings about."""
     manager = NotifySocket.at(world.base / "notify")
     home, endpoint = world.home("a"), await world.endpoint()
-    program = await world.daemon(home, endpoint=endpoint, more_environment={"NOTIFY_SOCKET": manager.address})
-    gate = home.workspace / "gate"
+    hub = await world.hub(home) if hub_is == "frozen" else None
+    token = str(home.state / "hub" / "machine.token")
+    options = ("--hub", hub.first["url"], "--hub-token-file", token) if hub else ()
+    program = await world.daemon(home, *options, endpoint=endpoint, more_environment={"NOTIFY_SOCKET": manager.address})
     command = (
         "echo begun >> marker.txt; while [ ! -e gate ]; do sleep 0.05; done; echo ended >> marker.txt; echo collec''ted"
     )
@@ -31,21 +39,24 @@ async def test_sigterm_leaves_the_running_call_to_its_box_and_the_next_daemon_co
         conversation = await open_conversation(client, cwd=home.workspace)
         await conversation.say(script({"calls": [bash(command)]}, {"text": "done"}))
         await until(lambda: home.marks() == ["begun"], "the command runs")
+        if hub is not None:
+            os.kill(hub.pid, signal.SIGSTOP)
         boxes = {box.record.runner_pid for box in home.boxes()}
         began = asyncio.get_running_loop().time()
         assert await program.stop(STOP_LIMIT_S) == 0
         took_s = asyncio.get_running_loop().time() - began
     await manager.word("STOPPING=1")
     manager.close()
-    print(f"stopped in {took_s:.2f} s with a command running")
+    print(f"stopped in {took_s:.2f} s with a command running and the hub {hub_is}")
     assert {box.record.runner_pid for box in home.boxes()} == boxes, "the box outlives the daemon"
-    gate.touch()
+    (home.workspace / "gate").touch()
     await until(lambda: home.marks() == ["begun", "ended"], "the command goes on without a daemon")
-
-    await world.daemon(home, endpoint=endpoint)
-
+    # Still frozen: the next daemon must not wait for it.
+    await world.daemon(home, *options, endpoint=endpoint)
     await endpoint_hears(endpoint, "collected")
     assert home.marks() == ["begun", "ended"], "nothing ran twice"
+    if hub is not None:
+        os.kill(hub.pid, signal.SIGCONT)
 
 
 async def endpoint_hears(endpoint: Endpoint, word: str) -> None:

@@ -1,4 +1,4 @@
-"""Logs of programs that `lodger up` and `lodger ask` start: rotated, and the reason of a failed start is said."""
+"""Service and `lodger up` beside each other: one at a time, logs that stay small, and a failed start says why."""
 
 import json
 import os
@@ -41,3 +41,24 @@ async def test_a_start_that_fails_says_why(world: World) -> None:
     failed = await world.run(home, "ask", "hello", cwd=world.base)
     assert failed.code == 3
     assert "nonsense" in failed.err
+
+
+async def test_up_beside_a_service_shows_what_runs_and_disturbs_nothing(world: World) -> None:
+    home = world.home("a")
+    hub = await world.hub(home)
+    record = home.state / "hub" / "running.json"
+    before = record.read_text()
+    token = str(home.state / "hub" / "machine.token")
+    await world.daemon(home, "--hub", hub.first["url"], "--hub-token-file", token)
+    shown = (await world.run(home, "up", "--json", cwd=world.base)).ok().json
+    assert (shown["type"], shown["hub_url"]) == ("ready", hub.first["url"])
+    assert record.read_text() == before, "commands here still find the hub that runs"
+
+
+async def test_up_beside_a_daemon_without_a_hub_says_what_is_in_the_way(world: World) -> None:
+    home = world.home("a")
+    await world.daemon(home)
+    refused = await world.run(home, "up", cwd=world.base)
+    assert refused.code == 1
+    assert "a daemon runs here already" in refused.err
+    assert not (home.state / "hub" / "running.json").exists()
