@@ -107,7 +107,7 @@ async def undisturbed(rig: Rig, kind: Kind, over_hub: bool = False) -> None:
     work = rig.work(kind)
     await rig.endpoint.reset()
     await rig.play(work, over_hub=over_hub)
-    expect(work.finished, True, f"{kind} work without a kill is done")
+    expect(work.finished, True, f"{kind} work without a kill is done\n{rig.world_words()}")
     expect(set(await rig.check(work, "no kill", set())), {"success"}, "all its calls succeed")
 
 
