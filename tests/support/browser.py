@@ -175,7 +175,7 @@ class Page:
 
     async def press(self, words: str, selector: str = "button, a, summary, [role=button]") -> None:
         """Press what bears these words, where a finger would: nothing may lie over it."""
-        await self.until(f"{_FIND}({json.dumps(selector)}, {json.dumps(words)})", f"{words!r} can be pressed")
+        await self.until(f"!!{_FIND}({json.dumps(selector)}, {json.dumps(words)})", f"{words!r} can be pressed")
         script = f"""(() => {{
             const found = {_FIND}({json.dumps(selector)}, {json.dumps(words)});
             if (!found) return null;
@@ -196,7 +196,7 @@ class Page:
     async def type(self, selector: str, text: str, *, instead: bool = False) -> None:
         """Write into a field; `instead` of what stands there."""
         name = json.dumps(selector)
-        await self.until(f"document.querySelector({name})", f"{selector} is there")
+        await self.until(f"!!document.querySelector({name})", f"{selector} is there")
         await self.run(
             f"document.querySelector({name}).focus()"
             + (f"; document.querySelector({name}).select()" if instead else "")

@@ -32,4 +32,4 @@ export function end(reason: string): void {
   session.value = null;
 }
 
-export const REVOKED = "This device is no longer paired. Show a new code with `lodger pair` on the hub's machine and enter it here.";
+export const REVOKED = "This device is no longer paired.";

@@ -35,6 +35,8 @@ export function afterDelta(list: readonly Item[], delta: Frame): readonly Item[]
         () => ({ kind: "user", key, ...said }),
       );
     }
+    case "stop_reason":
+      return runStopped(list, asText(delta["stop_reason"]));
     case "status":
     case "slash_command_end":
       return note(list, id, asText(delta["message"]) || asText(delta["output"]), "info");
@@ -55,12 +57,33 @@ export function waitingFor(delta: Frame): string {
 }
 
 function text(list: readonly Item[], kind: "agent" | "thought", key: string, fragment: string): readonly Item[] {
+  const known = list.some((item) => item.key === key);
   return withItem(
-    list,
+    known ? list : withoutAbandoned(list, key.slice(2)),
     key,
-    (known) => (known.kind === kind && !known.whole ? { ...known, text: known.text + fragment } : known),
+    (item) => (item.kind === kind && !item.whole ? { ...item, text: item.text + fragment } : item),
     () => (fragment ? { kind, key, text: fragment, whole: false } : null),
   );
+}
+
+/** A step that broke off (a killed daemon, a cut stream) is done again as another message: with nothing between them,
+ * what came of the first attempt is void. */
+function withoutAbandoned(list: readonly Item[], messageId: string): readonly Item[] {
+  let end = list.length;
+  for (; end > 0; end -= 1) {
+    const item = list[end - 1]!;
+    const said = item.kind === "agent" || item.kind === "thought";
+    if (!said || item.whole || item.key.slice(2) === messageId) break;
+  }
+  return list.slice(0, end);
+}
+
+const BROKEN = new Set(["error", "llm_api_error", "invalid_llm_response", "cancelled"]);
+
+/** A run that ended well has said all of what it said. */
+function runStopped(list: readonly Item[], reason: string): readonly Item[] {
+  if (BROKEN.has(reason)) return list;
+  return list.map((item) => ((item.kind === "agent" || item.kind === "thought") && !item.whole ? { ...item, whole: true } : item));
 }
 
 interface ToolChange {

@@ -165,7 +165,9 @@ export function merged(list: readonly Item[], page: readonly Item[], older: bool
     }
   }
   // Nothing in common: what lies between was never seen, so the page takes the place of all but what only we know.
-  return at < 0 ? [...page, ...list.filter((item) => item.kind === "user" && item.state !== "sent")] : result;
+  if (at < 0) return [...page, ...list.filter((item) => item.kind === "user" && item.state !== "sent")];
+  // What was streamed and then not stored, although later things were, has been void since a step was done again.
+  return result.filter((item, place) => place > at || !((item.kind === "agent" || item.kind === "thought") && !item.whole));
 }
 
 /** A page that starts in the middle of a call knows its result but not its name. */

@@ -48,7 +48,7 @@ export function MachinesView(): JSX.Element {
         {found === null ? (
           trouble ? null : <p class="soft">Looking…</p>
         ) : found.length === 0 ? (
-          <p class="soft">No machine has come to this hub yet. Run `lodger up` on one.</p>
+          <p class="soft">No machine has come to this hub yet. Run <code>lodger up</code> on one.</p>
         ) : (
           <ul class="cards">
             {found.map((machine) => (

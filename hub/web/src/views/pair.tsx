@@ -43,7 +43,10 @@ export function PairView(): JSX.Element {
     <main id="main" class="pair" tabIndex={-1}>
       <img src="/icon.svg" alt="" width="64" height="64" />
       <h1>Lodger</h1>
-      <p class="lead">{farewell.value || "Pair this device with your hub. `lodger pair` on the hub's machine shows a code."}</p>
+      <p class="lead">
+        {farewell.value ? `${farewell.value} ` : ""}
+        To pair it, run <code>lodger pair</code> on the hub's machine and enter the code it shows.
+      </p>
       <form
         onSubmit={(event) => {
           event.preventDefault();

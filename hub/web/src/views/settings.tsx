@@ -61,7 +61,7 @@ export function SettingsView(): JSX.Element {
         </section>
         <section aria-labelledby="devices">
           <h2 id="devices">Devices</h2>
-          <p class="soft">To add one, run `lodger pair` on the hub's machine and open the link it shows.</p>
+          <p class="soft">To add one, run <code>lodger pair</code> on the hub's machine and open the link it shows.</p>
           <ul class="rows plain-rows">
             {found
               .filter((device) => !device.isOwn)
