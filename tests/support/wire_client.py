@@ -9,7 +9,7 @@ from typing import Any
 from lodger_daemon.clients.connection import ClientConnection
 from lodger_daemon.clients.external_tools import ExternalToolRegistry
 from lodger_daemon.clients.router import Router
-from lodger_daemon.clients.services import ClientServices
+from lodger_daemon.clients.services import ClientServices, MemoryAnswering, PlaceAnswering, WorkplaceFacts
 from lodger_daemon.identity import AgentId
 from lodger_daemon.randomness import SeededRng
 from lodger_daemon.turns.contract import ConversationService
@@ -107,7 +107,14 @@ class WireHouse:
         self.tools = ExternalToolRegistry(SeededRng(7), call_limit_s=2.0)
         house.external = self.tools  # type: ignore[assignment]  # it implements the same contract
 
-    def serve(self, conversations: ConversationService | None = None) -> None:
+    def serve(
+        self,
+        conversations: ConversationService | None = None,
+        *,
+        memory: MemoryAnswering | None = None,
+        places: PlaceAnswering | None = None,
+        workplaces: WorkplaceFacts | None = None,
+    ) -> None:
         self.router = Router(
             ClientServices(
                 conversations=conversations or self.house.conversations,
@@ -116,6 +123,9 @@ class WireHouse:
                 external_tools=self.tools,
                 clock=self.house.clock,
                 rng=SeededRng(11),
+                memory=memory,
+                places=places,
+                workplaces=workplaces,
             )
         )
 

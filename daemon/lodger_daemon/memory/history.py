@@ -3,6 +3,7 @@ ARCHITECTURE.md section 10.7)."""
 
 from dataclasses import dataclass
 
+from lodger_daemon.memory.core.wanted_paths import wanted_path
 from lodger_daemon.memory.published import Published
 
 _FORMAT = "%H%x00%cI%x00%an%x00%B%x00"
@@ -17,11 +18,11 @@ class HistoryEntry:
     message: str
 
 
-def read_history(published: Published, limit: int, path: str | None) -> tuple[HistoryEntry, ...]:
-    """Newest first. Blocking. Raises: GitFailed."""
-    head = published.head()
-    if head is None:
-        return ()
+def read_history(published: Published, head: str, limit: int, path: str | None) -> tuple[HistoryEntry, ...]:
+    """Newest first; of one path when it is given. Blocking. Raises: BadRequest for a path that cannot be meant,
+    GitFailed."""
+    if path:
+        path = "/".join(wanted_path(path))
     # A path is data: after `--` and as a literal, so that no name becomes an option or a pattern.
     only = ("--", f":(literal){path}") if path else ("--",)
     output = published.git.run("log", f"--max-count={limit}", f"--format={_FORMAT}", head, *only)

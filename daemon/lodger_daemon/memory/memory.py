@@ -26,7 +26,6 @@ from lodger_daemon.memory.errors import MemoryFailure, MemoryUnavailable
 from lodger_daemon.memory.exchange import Exchange, Exchanged, joined_state
 from lodger_daemon.memory.founding import Adopted, NotHad, NotThere, adopt, found
 from lodger_daemon.memory.git import RunningGits
-from lodger_daemon.memory.history import HistoryEntry, read_history
 from lodger_daemon.memory.persons_change import ChangeResult, Committed, change_file
 from lodger_daemon.memory.published import CHECKOUT, REMOTE, Published
 from lodger_daemon.memory.reading import read_card, summarise_change
@@ -166,11 +165,6 @@ class Memory:
             text = f"Memory: your commit is kept in the checkout but not published yet: {fault}"
             return ImportReport(False, room.published.head(), text)
 
-    async def history(self, agent_id: AgentId, limit: int, path: str | None = None) -> tuple[HistoryEntry, ...]:
-        """What the agent has committed, newest first; of one path when it is given."""
-        room = self._agent(agent_id).room
-        return await room.local(read_history, room.published, limit, path)
-
     async def look(self, agent_id: AgentId, work: Callable[[Published, str], T]) -> T:
         """What `work` finds in published memory, given its repository and the commit of its main; on a worker thread,
         under the agent's lock.
@@ -178,11 +172,13 @@ class Memory:
         Raises: MemoryUnavailable when there is no memory of this agent here yet; what `work` raises.
         """
         room = self._agent(agent_id).room
+        if not room.published.exists():
+            raise MemoryUnavailable(f"there is no memory of {agent_id} on this machine yet")
 
         def at_main() -> T:
-            head = room.published.head() if room.published.exists() else None
+            head = room.published.head()
             if head is None:
-                raise MemoryUnavailable(f"there is no memory of {agent_id} on this machine yet")
+                raise MemoryUnavailable(f"the repository {room.published.repository} has no main; restore it")
             return work(room.published, head)
 
         return await room.local(at_main)

@@ -11,6 +11,7 @@ from lodger_daemon.memory.contract import AgentCard
 from lodger_daemon.memory.core.wanted_paths import BadRequest
 from lodger_daemon.memory.core.wiki_links import by_name, references
 from lodger_daemon.memory.errors import MemoryFailure, MemoryUnavailable
+from lodger_daemon.memory.history import read_history
 from lodger_daemon.memory.memory import Memory
 from lodger_daemon.memory.persons_change import ChangeResult, Committed, Invalid, Unchanged
 from lodger_daemon.memory.persons_view import ListedFile, ShownFile, commit_diff, file_at, list_files, show_files
@@ -122,7 +123,7 @@ class MemoryCommands:
     async def _history(self, command: MemoryHistory, agent_id: AgentId) -> JsonObject:
         limit, path = command.limit, command.file_path or ""
         count = limit if isinstance(limit, int) and not isinstance(limit, bool) and 0 < limit <= MOST else DEFAULT_LIMIT
-        commits = await self._memory.history(agent_id, count, path or None)
+        commits = await self._look(agent_id, lambda published, head: read_history(published, head, count, path or None))
         return {
             "file_path": path,
             "commits": [
