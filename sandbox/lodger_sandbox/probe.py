@@ -17,6 +17,7 @@ from lodger_sandbox.core.make_policy import Program
 from lodger_sandbox.foreground import run_with_policy
 from lodger_sandbox.host import bwrap_version, find_bwrap
 from lodger_sandbox.prepare import Rewrite, policy_for
+from lodger_sandbox.probe_leftovers import FOLDERS, PREFIX, clear_leftovers
 from lodger_sandbox.process_facts import name_and_start
 
 PROBE_LIMIT_S: Final = 5.0
@@ -34,6 +35,7 @@ def probe(user: BoxUser, rewrite: Rewrite | None = None) -> ProbeReport:
     """
     if sys.platform == "darwin":
         return ProbeReport(False, "none", "", ("boxes on macOS are a preview that nobody has run yet",), "")
+    clear_leftovers(frozenset({os.geteuid(), user.uid}))
     try:
         version = bwrap_version(find_bwrap())
         failures = _failures(user, rewrite)
@@ -104,7 +106,7 @@ def _arguments(around: _Surroundings) -> tuple[str, ...]:
 @contextmanager
 def _surroundings(user: BoxUser) -> Iterator[_Surroundings]:
     with ExitStack() as opened:
-        base = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="lodger-probe-", dir="/var/tmp")))
+        base = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix=PREFIX, dir=FOLDERS)))
         base.chmod(0o755)
         workspace, home, outside = base / "workspace", base / "home", base / "outside"
         canary = home / ".ssh" / "canary"
@@ -116,7 +118,7 @@ def _surroundings(user: BoxUser) -> Iterator[_Surroundings]:
                 os.chown(path, user.uid, user.gid)
         listener = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
         abstract = opened.enter_context(socket.socket(socket.AF_UNIX))
-        abstract_name = f"lodger-probe-{secrets.token_hex(8)}"
+        abstract_name = f"{PREFIX}{secrets.token_hex(8)}"
         abstract.bind(f"\0{abstract_name}")
         abstract.listen()
         yield _Surroundings(outside, workspace, home, canary, listener.getsockname()[1], abstract_name)
