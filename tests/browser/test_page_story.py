@@ -277,7 +277,7 @@ async def test_nothing_hostile_runs(rig: PageRig, browser: Browser) -> None:
         HOSTILE.format("output").replace("'", "")
     )
     await say(page, HOSTILE.format("message") + script({"calls": [bash(where)]}, {"text": markdown, "chunks": 30}))
-    await page.sees("one two three")
+    await page.sees("one two <a href=")
     await idle(page)
     await page.press("Bash", ".tool-name")
     await page.sees("onerror=alert(1)", "details.tool")

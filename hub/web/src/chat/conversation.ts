@@ -45,6 +45,8 @@ export class Conversation {
   readonly loaded = signal(false);
   readonly hasOlder = signal(false);
   readonly trouble = signal("");
+  /** Grows with each message a person sends here: who writes wants to see the end. */
+  readonly said = signal(0);
 
   private readonly runtime: Frame;
   private readonly outbox: Outbox;
@@ -87,6 +89,7 @@ export class Conversation {
     const letter: Letter = { id: `cm-${uuid()}`, text, pictures: letterPictures };
     this.outbox.add(letter);
     this.showLetter(letter, "sending");
+    this.said.value += 1;
     await this.flush();
   }
 

@@ -56,6 +56,11 @@ function Transcript({ chat, onRewrite }: { chat: Conversation; onRewrite: (text:
     const element = box.current;
     if (element) element.scrollTop = element.scrollHeight;
   };
+  const said = chat.said.value;
+  useLayoutEffect(() => {
+    follows.current = true;
+    setAway(false);
+  }, [said]);
   useLayoutEffect(() => {
     if (follows.current) toEnd();
   });
