@@ -12,6 +12,7 @@ from lodger_daemon.models.contract import TextChunk
 from lodger_protocol.envelope import WireModel
 from lodger_protocol.frames import parse_frame
 from lodger_protocol.limits import BUFFERED_BYTES_LIMIT, QUEUED_FRAMES_LIMIT
+from lodger_tools.json_value import JsonObject
 from support.turn_parts import House, calls, says
 from support.wire_client import Frame, WireClient, WireHouse
 
@@ -436,6 +437,20 @@ async def test_a_burst_within_one_turn_of_the_loop_reaches_a_client_that_reads(w
     await client.say(message(wire, "Hi", "cm-1"))
     await finished(client)
     assert len(client.deltas("assistant_message")) == 3 * QUEUED_FRAMES_LIMIT
+
+
+async def test_one_large_answer_at_a_time_may_wait(wire: WireHouse) -> None:
+    slow = wire.client(open_gate=False)
+    large: JsonObject = {"type": "read_file_response", "content": "x" * (2 * BUFFERED_BYTES_LIMIT)}
+    asked = [asyncio.create_task(slow.connection.respond_large({**large, "request_id": str(n)})) for n in range(3)]
+    # The first is on its way and the second waits, beside as much else as may wait.
+    await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+    slow.connection.respond_bytes(b'"' + b"x" * (BUFFERED_BYTES_LIMIT - 2) + b'"')
+    assert not slow.was_cut
+    slow.gate.set()
+    await slow.until(lambda: len(slow.frames) == 4)
+    assert [frame["request_id"] for frame in slow.frames if isinstance(frame, dict)] == ["0", "1", "2"]
+    assert not slow.was_cut
 
 
 async def test_more_bytes_than_may_wait_cut_at_once(wire: WireHouse) -> None:

@@ -1,5 +1,6 @@
 """Folders seen through a real read-only box on them, over the wire."""
 
+import asyncio
 import base64
 import os
 import subprocess
@@ -223,6 +224,7 @@ async def test_boot_folder_is_kept_and_used(rig: Rig, tmp_path: Path) -> None:
         f"conversation:{made['runtime']['conversation_id']}": str(folder / "new"),
         f"agent:{agent}::conversation:default": str(folder),
     }
+    rig.house.options = TurnOptions(workspace=str(folder))
     await rig.house.restart()
     await rig.house.conversations.recover()
     assert (await rig.house.conversations.folders()).boot == str(chosen)
@@ -271,6 +273,9 @@ async def test_git_context_appears_once_the_agent_has_a_box(rig: Rig) -> None:
     await client.ask(start)
     await client.until(lambda: bool(client.of("update_device_status")))
     assert client.of("update_device_status")[-1]["device_status"]["git_context"] is None
+    tasks = asyncio.all_tasks()
+    assert rig.workplaces.git_context(AgentId(agent), f"{rig.workspace}/notes", lambda: None) is None
+    assert asyncio.all_tasks() == tasks
     assert rig.boxes.statuses() == ()
 
     call = BoxCall("k1", RunCommand("sleep 600 & echo started"), str(rig.workspace))
