@@ -8,9 +8,19 @@ UNIT_SECONDS ?= 180
 SEEDS ?= 200
 FIRST ?= 1
 
-.PHONY: install system up test check bench soak build attacks kill story clean
+.PHONY: install page system up test check bench soak build attacks kill story clean
 
-install: system $(STAMP)
+PAGE := hub/lodger_hub/page/index.html
+WEB := $(shell find hub/web -name node_modules -prune -o -type f -print)
+
+install: system $(STAMP) $(PAGE)
+
+page: $(PAGE)
+
+$(PAGE): $(STAMP) $(WEB) scripts/build-page.sh scripts/node.lock
+	@echo "Building the page"
+	@bash scripts/build-page.sh && touch $@ \
+	  || echo "The page was not built; everything else works without it, and the hub says so. Try again: make page"
 
 system:
 	@bash scripts/system-packages.sh
