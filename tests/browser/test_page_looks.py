@@ -39,6 +39,14 @@ journalctl -u backup --since yesterday
 
 I noticed that `music` is in no list. Shall I add it?"""
 
+SHOWN_PATHS: Final = """(() => {
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+        walker.currentNode.nodeValue = walker.currentNode.nodeValue.replaceAll("FROM", "/home/kim/lists");
+    }
+})()"""
+"""In the picture for the documentation a person's folder stands in place of a test's."""
+
 LIST: Final = "photos\ndocuments\nletters\nprojects\n"
 
 
@@ -115,6 +123,7 @@ async def test_every_view(rig: PageRig, browser: Browser) -> None:
     await page.colours("light")
     await page.resize(390, 780)
     await page.run("document.querySelector('main.transcript').scrollTop = 1e6")
+    await page.run(SHOWN_PATHS.replace("FROM", str(outside)))
     await page.screenshot(artifact("docs-page.png"))
     await page.press("Allow")
     await page.sees("from tonight on", "main.transcript")

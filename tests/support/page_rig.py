@@ -95,7 +95,7 @@ class PageRig:
 async def ready(page: Page) -> None:
     await page.until(
         "!!document.querySelector('main.transcript') && !document.querySelector('.banner')"
-        " && document.querySelector('h1').innerText !== 'Conversation'",
+        " && document.querySelector('main.transcript').ariaBusy === 'false'",
         "the conversation is loaded",
     )
 

@@ -91,7 +91,7 @@ function Transcript({ chat, onRewrite }: { chat: Conversation; onRewrite: (text:
   };
 
   return (
-    <main id="main" class="transcript" tabIndex={-1} ref={box} onScroll={scrolled} aria-label="Conversation">
+    <main id="main" class="transcript" tabIndex={-1} aria-busy={!chat.loaded.value} ref={box} onScroll={scrolled} aria-label="Conversation">
       <div class="column">
         {chat.hasOlder.value ? (
           <button type="button" class="quiet wide" onClick={() => void older()}>

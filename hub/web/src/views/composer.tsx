@@ -106,7 +106,7 @@ export function Composer({ chat, rewritten, onTaken }: Props): JSX.Element {
           aria-label="Message"
           rows={1}
           value={text}
-          placeholder={busy ? "Write what comes next" : "Message"}
+          placeholder={busy ? "Next message" : "Message"}
           onInput={(event) => setText(event.currentTarget.value)}
           onKeyDown={key}
         />

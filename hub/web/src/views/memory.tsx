@@ -109,6 +109,15 @@ function Folded(props: { title: string; aside: string; children: ComponentChildr
   );
 }
 
+/** The lines of a patch without git's own heads; a file's name where it begins. */
+function changed(diff: string): string[] {
+  return diff
+    .trimEnd()
+    .split("\n")
+    .filter((line) => !/^(diff --git |index |new file mode|deleted file mode|--- )/.test(line))
+    .map((line) => (/^\+\+\+ b\//.test(line) ? ` ${line.slice(6)}` : line.startsWith("@@") ? " …" : line));
+}
+
 function CommitView({ commit, link, agentId }: { commit: Commit; link: Link; agentId: string }): JSX.Element {
   const [diff, setDiff] = useState<string | null>(null);
   const [trouble, setTrouble] = useState("");
@@ -128,7 +137,7 @@ function CommitView({ commit, link, agentId }: { commit: Commit; link: Link; age
       {diff === null ? null : (
         <figure class="diff">
           <pre tabIndex={0} aria-label="Change">
-            {diff.split("\n").map((line, place) => (
+            {changed(diff).map((line, place) => (
               <span key={place} class={line.startsWith("+") ? "add" : line.startsWith("-") ? "remove" : "context"}>
                 {line}
                 {"\n"}

@@ -20,14 +20,14 @@ export function QuestionCard({ question, onAnswer }: Props): JSX.Element {
   return (
     <section class="question" aria-label={`Question: may the agent use ${question.toolName}?`}>
       <h2>May the agent use {question.toolName}?</h2>
-      {question.reason ? <p class="soft">{question.reason}</p> : null}
+      {question.reason ? <p class="soft reason">{question.reason}</p> : null}
       <div class="question-body">
         <Asked question={question} />
         {question.diffs.map((diff, place) => (
           <DiffView key={place} diff={diff} />
         ))}
       </div>
-      {question.suggestions.length ? <p class="soft">Always: {question.suggestions.map((one) => one.text).join("; ")}</p> : null}
+      {question.suggestions.length ? <p class="soft">{question.suggestions.map((one) => one.text).join("; ")}</p> : null}
       <div class="answers">
         <button type="button" class="main" disabled={busy} onClick={() => void give(true, false)}>
           Allow
@@ -47,11 +47,11 @@ export function QuestionCard({ question, onAnswer }: Props): JSX.Element {
 }
 
 function left(ms: number): string {
-  const minutes = Math.ceil(ms / 60_000);
+  const minutes = Math.round(ms / 60_000);
   return minutes > 0 ? `Denied by itself in ${minutes} min if nobody answers.` : "Denied by itself any moment now.";
 }
 
-function Asked({ question }: { question: Question }): JSX.Element {
+function Asked({ question }: { question: Question }): JSX.Element | null {
   const { command, folder, ...rest } = question.input;
   if (typeof command === "string" && question.toolName === "Bash") {
     return (
@@ -62,7 +62,10 @@ function Asked({ question }: { question: Question }): JSX.Element {
     );
   }
   const path = asText(question.input["file_path"]);
-  if (path && question.diffs.some((diff) => diff.hunks.length)) return <p class="path">{path}</p>;
+  // The change itself says more than its arguments; only a name it does not show is added.
+  if (path && question.diffs.some((diff) => diff.hunks.length)) {
+    return question.diffs.some((diff) => diff.fileName === path) ? null : <p class="path">{path}</p>;
+  }
   const shown = command === undefined && folder === undefined ? rest : question.input;
   return <CodeBlock text={JSON.stringify(shown, null, 2)} label="Arguments" />;
 }
