@@ -8,7 +8,7 @@ UNIT_SECONDS ?= 180
 SEEDS ?= 200
 FIRST ?= 1
 
-.PHONY: install page system up test check bench soak build attacks kill story clean
+.PHONY: install page system up test-tools test check bench soak build attacks kill story clean
 
 PAGE := hub/lodger_hub/page/index.html
 WEB := $(shell find hub/web -name node_modules -prune -o -type f -print)
@@ -40,7 +40,10 @@ $(STAMP): requirements.lock pyproject.toml
 up: install
 	@$(BIN)/lodger up
 
-test: install
+test-tools: install
+	@bash scripts/system-packages.sh test
+
+test: test-tools
 	@$(BIN)/python scripts/run_tests.py
 
 check: install
@@ -55,7 +58,7 @@ attacks: install
 bench: install
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.run $(ARGS)
 
-soak: install
+soak: test-tools
 	@$(BIN)/python scripts/run_tests.py --soak
 
 build: install

@@ -25,10 +25,11 @@ class Suite:
 
 KILL = "tests/integration/test_kill.py"
 SUITES = (
-    Suite("unit", ("tests/unit",), 420, workers=2),
-    Suite("story", ("tests/integration", f"--ignore={KILL}"), 420),
+    Suite("unit", ("tests/unit",), 480, workers=2),
+    Suite("story", ("tests/integration", f"--ignore={KILL}"), 480),
     Suite("kill", (KILL,), 420),
     Suite("attacks", ("tests/attacks",), 480),
+    Suite("browser", ("tests/browser",), 300),
 )
 
 

@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
 # Make sure bubblewrap, ripgrep and git are there; as root also the user that boxes run as.
+# With the argument `test`, also a Chromium for the page's tests.
 # Not root: print the one line to type, and go on (lodger doctor says what is missing).
 set -u
 missing=()
 [ -x /usr/bin/bwrap ] || missing+=(bubblewrap)
 command -v rg > /dev/null || missing+=(ripgrep)
 command -v git > /dev/null || missing+=(git)
+if [ "${1:-}" = test ] && [ -z "${LODGER_CHROMIUM:-}" ]; then
+  command -v chromium > /dev/null || command -v chromium-browser > /dev/null || command -v google-chrome > /dev/null \
+    || missing+=(chromium)
+fi
 # As root, boxes run as a user of their own; setfacl is how it is let into a folder of the person's.
 [ "$(id -u)" != 0 ] || command -v setfacl > /dev/null || missing+=(acl)
 
