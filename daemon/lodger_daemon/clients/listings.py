@@ -65,7 +65,9 @@ async def _payload(connection: ClientConnection, command: Listing) -> JsonObject
             query = command.query or {}
             agent_id = query.get("agent_id")
             found = await conversations.list_conversations(
-                AgentId(agent_id) if isinstance(agent_id, str) else None, _limit(query)
+                AgentId(agent_id) if isinstance(agent_id, str) else None,
+                _limit(query),
+                hidden=query.get("include_hidden") is True,
             )
             return {"conversations": [conversation_object(one) for one in found]}
         case ConversationRetrieve():

@@ -7,7 +7,7 @@
     insert(connection, record) -> int                raises ConstraintViolated when the pair exists
     get(connection, key) -> ConversationRecord | None
     find(connection, conversation_id) -> ConversationRecord | None       by its id alone; `default` finds none
-    newest(connection, agent_id | None, limit) -> tuple[ConversationRecord, ...]
+    newest(connection, agent_id | None, limit, hidden=True) -> tuple[ConversationRecord, ...]
     keys(connection) -> tuple[ConversationKey, ...]
     folders(connection, limit) -> dict[ConversationKey, str]     those that have a folder of their own
     describe(connection, record)                     store summary, tags, model, hidden, archived_at, updated_at
@@ -128,12 +128,14 @@ def find(connection: sqlite3.Connection, conversation_id: str) -> ConversationRe
     return _record(connection, row) if row else None
 
 
-def newest(connection: sqlite3.Connection, agent_id: AgentId | None, limit: int) -> tuple[ConversationRecord, ...]:
-    """Last used first; hidden ones too."""
+def newest(
+    connection: sqlite3.Connection, agent_id: AgentId | None, limit: int, hidden: bool = True
+) -> tuple[ConversationRecord, ...]:
+    """Last used first; hidden ones only if they are wanted too."""
     rows = connection.execute(
-        f"SELECT {_COLUMNS} FROM conversations WHERE ?1 IS NULL OR agent_id = ?1 "
+        f"SELECT {_COLUMNS} FROM conversations WHERE (?1 IS NULL OR agent_id = ?1) AND hidden <= ?3 "
         "ORDER BY updated_at DESC, number DESC LIMIT ?2",
-        (agent_id, limit),
+        (agent_id, limit, hidden),
     ).fetchall()
     return tuple(_record(connection, row) for row in rows)
 

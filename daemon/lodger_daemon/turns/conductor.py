@@ -343,9 +343,11 @@ class Conversations:
 
         return await finish_regardless(change())
 
-    async def list_conversations(self, agent_id: AgentId | None, limit: int = 50) -> tuple[ConversationRecord, ...]:
+    async def list_conversations(
+        self, agent_id: AgentId | None, limit: int = 50, hidden: bool = True
+    ) -> tuple[ConversationRecord, ...]:
         return await self._database.read(
-            lambda connection: conversation_rows.newest(connection, agent_id, min(limit, PAGE_LIMIT))
+            lambda connection: conversation_rows.newest(connection, agent_id, min(limit, PAGE_LIMIT), hidden)
         )
 
     async def get_conversation(self, key: ConversationKey) -> ConversationRecord | None:

@@ -175,6 +175,18 @@ async def test_a_fork_goes_its_own_way(wire: WireHouse) -> None:
     assert snapshot.cwd == str(wire.house.folder)
 
 
+async def test_hidden_conversations_are_listed_on_request(wire: WireHouse) -> None:
+    asking = Asking(wire)
+    seen, hidden = await asking.made(), await asking.made(hidden=True)
+
+    async def listed(**query: object) -> set[str]:
+        answer = await asking.ask("conversation_list", query={"agent_id": asking.agent, **query})
+        return {one["id"] for one in answer["conversations"]}
+
+    assert await listed() == {"default", seen["id"]}
+    assert await listed(include_hidden=True) == {"default", seen["id"], hidden["id"]}
+
+
 def _said(stored: Frame) -> Frame:
     own = {"id", "conversation_id"}
     return {name: value for name, value in stored.items() if name not in own}
