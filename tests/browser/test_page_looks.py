@@ -117,7 +117,8 @@ async def test_every_view(rig: PageRig, browser: Browser) -> None:
     await page.sees("May the agent use Edit?", ".question")
     # Scripts are for the model; people do not write them.
     await page.run(
-        "for (const one of document.querySelectorAll('.user-message p')) one.textContent = one.textContent.replace(/ <<.*>>/s, '')"
+        "for (const one of document.querySelectorAll('.user-message p'))"
+        " one.textContent = one.textContent.replace(/ <<.*>>/s, '')"
     )
     await look(page, "question")
     await page.colours("light")

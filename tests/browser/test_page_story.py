@@ -1,5 +1,6 @@
 """The story of the main job through the page, in a real browser at phone size, with real hub, daemon and boxes."""
 
+import base64
 import json
 import time
 import urllib.request
@@ -42,6 +43,10 @@ async def browser() -> AsyncIterator[Browser]:
 async def test_the_story_on_a_phone(rig: PageRig, browser: Browser) -> None:
     phone = await rig.paired(browser, "phone")
     assert "pair" not in str(await phone.run("location.href")), "the code stays out of history"
+    await phone.until("navigator.serviceWorker.ready.then((one) => !!one.active)", "the page can open without the hub")
+    hindrances = (await phone.send("Page.getInstallabilityErrors"))["installabilityErrors"]
+    # Each device of this test is a private window, which is all that is held against it.
+    assert [one["errorId"] for one in hindrances] == ["in-incognito"]
     await rig.conversation(phone)
     await an_answer_streams_as_markdown(phone)
     await questions_are_answered(rig, phone)
@@ -84,9 +89,10 @@ async def questions_are_answered(rig: PageRig, page: Page) -> None:
         await page.press("Allow")
         await page.sees("May the agent use Edit?", ".question")
         diff = await page.run(
-            "[...document.querySelectorAll('.question .diff .add, .question .diff .remove')].map((one) => one.innerText.trim())"
+            "[...document.querySelectorAll('.question .diff .add, .question .diff .remove')]"
+            ".map((one) => [one.className, one.lastChild.previousSibling.textContent])"
         )
-        assert [line.replace("−", "-").replace("\n", "") for line in diff] == ["-low water", "+ebb"], diff
+        assert diff == [["remove", "low water"], ["add", "ebb"]]
         assert "ebb" not in path.read_text()
         if behavior == "Allow":
             await page.screenshot(artifact("question-diff.png"))
@@ -95,10 +101,8 @@ async def questions_are_answered(rig: PageRig, page: Page) -> None:
         await page.until("!document.querySelector('.question')", "the card is gone")
         await idle(page)
         assert ("ebb" in path.read_text()) is (behavior == "Allow")
-    command = f"echo tide > {outside}/pipe.txt"
     await say(page, script({"calls": [bash("echo out of the box")]}, {"text": "ran"}))
     await idle(page)
-    assert command
     await page.press("Bash", ".tool-name")
     await page.until(
         "[...document.querySelectorAll('details.tool[open]')].some((one) => one.innerText.includes('out of the box'))",
@@ -172,6 +176,9 @@ async def a_killed_hub_comes_back(rig: PageRig, page: Page) -> None:
     await page.sees("The hub does not answer", ".banner")
     await say(page, "while it was dead " + script({"text": "heard after all"}))
     await page.sees("Waiting to be sent")
+    await page.reload()
+    await page.sees("The hub does not answer", ".banner")
+    await page.sees("Waiting to be sent")
     await rig.start_hub()
     await page.until("!document.querySelector('.banner')", "the banner is gone")
     await page.sees("heard after all", "article.agent-message:last-of-type", 40)
@@ -218,7 +225,6 @@ async def a_second_device_joins_and_is_revoked(rig: PageRig, browser: Browser, p
         await page.sees("from the tablet", "main.transcript")
         await page.sees("heard on both", "article.agent-message:last-of-type")
         await idle(page)
-        await page.until("true", "")
         said = await page.run("[...document.querySelectorAll('article.user-message')].map((one) => one.innerText)")
         assert "from the tablet" in said[-1], said[-2:]
     outside = rig.world.base / "elsewhere"
@@ -268,15 +274,18 @@ async def test_nothing_hostile_runs(rig: PageRig, browser: Browser) -> None:
     await page.sees("(this one)")
     await page.press("All machines")
     await rig.conversation(page)
-    markdown = (
-        HOSTILE.format("answer")
-        + "\n\n[one](javascript:window.pwned='link') [two](data:text/html,x) <a href='javascript:1'>three</a>"
-        + "\n\n![p](http://evil.test/p.png)\n\n| <b>x</b> |\n|---|\n| <iframe src='http://evil.test'></iframe> |\n\n<svg onload=\"window.pwned='svg'\">"
+    lines = (
+        HOSTILE.format("answer"),
+        "[one](javascript:window.pwned='link') [two](data:text/html,x) <a href='javascript:1'>three</a>",
+        "![p](http://evil.test/p.png)",
+        "| <b>x</b> |\n|---|\n| <iframe src='http://evil.test'></iframe> |",
+        "<svg onload=\"window.pwned='svg'\">",
     )
-    where = "mkdir -p \"d\" && touch 'd/<img src=x onerror=alert(1)>.txt' && ls d && printf %s " + repr(
-        HOSTILE.format("output").replace("'", "")
+    output = HOSTILE.format("output").replace("'", "")
+    where = f"mkdir -p d && touch 'd/<img src=x onerror=alert(1)>.txt' && ls d && printf %s '{output}'"
+    await say(
+        page, HOSTILE.format("message") + script({"calls": [bash(where)]}, {"text": "\n\n".join(lines), "chunks": 30})
     )
-    await say(page, HOSTILE.format("message") + script({"calls": [bash(where)]}, {"text": markdown, "chunks": 30}))
     await page.sees("one two <a href=")
     await idle(page)
     await page.press("Bash", ".tool-name")
@@ -325,8 +334,6 @@ async def test_a_picture_is_made_smaller_and_sent(rig: PageRig, browser: Browser
         " c.getContext('2d').fillRect(0, 0, 1000, 1000); return c.toDataURL('image/png').split(',')[1]; })()"
     )
     picture = tmp_path / "picture.png"
-    import base64
-
     picture.write_bytes(base64.b64decode(made))
     root = (await page.send("DOM.getDocument"))["root"]["nodeId"]
     field = (await page.send("DOM.querySelector", nodeId=root, selector="input[type=file]"))["nodeId"]

@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import { endLinks } from "./link/links";
-import { paths, route } from "./route";
+import { paths, route, takePairingCode } from "./route";
 import { session } from "./session";
 import { LiveRegions } from "./ui/parts";
 import { ChatView } from "./views/chat";
@@ -33,6 +33,13 @@ export function App(): JSX.Element {
 
 function Inside(): JSX.Element {
   const here = route.value;
+  useEffect(() => {
+    // A device that is paired already has no use for a code; it should not stay in the address all the same.
+    takePairingCode();
+    const again = (): void => void takePairingCode();
+    addEventListener("hashchange", again);
+    return () => removeEventListener("hashchange", again);
+  }, []);
   useEffect(() => {
     if (here.view === "machines" || here.view === "settings") endLinks();
   }, [here.view]);

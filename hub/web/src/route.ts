@@ -39,6 +39,8 @@ export function readRoute(hash: string): Route {
 
 export const route = signal<Route>(readRoute(location.hash));
 addEventListener("hashchange", () => {
+  // The view for pairing takes the code itself; see `takePairingCode`.
+  if (location.hash.startsWith("#pair=")) return;
   route.value = readRoute(location.hash);
 });
 
