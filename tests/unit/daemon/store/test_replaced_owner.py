@@ -1,6 +1,7 @@
 """R9: a daemon that slept while another took over must not act when it wakes."""
 
 import asyncio
+import contextlib
 import signal
 import sqlite3
 import subprocess
@@ -41,12 +42,27 @@ async def take_over(folder: Path) -> None:
     await successor.aclose()
 
 
+def stop_between_writes(owner: "subprocess.Popen[str]", folder: Path) -> None:
+    """Stop the owner where it holds no lock of SQLite's: stopped in the middle of a write it would keep everybody out,
+    and nobody could take over at all."""
+    assert owner.stdout is not None
+    while True:
+        owner.send_signal(signal.SIGSTOP)
+        try:
+            with contextlib.closing(sqlite3.connect(folder / "lodger.db", timeout=0, isolation_level=None)) as look:
+                look.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError:
+            owner.send_signal(signal.SIGCONT)
+            owner.stdout.readline()
+
+
 def test_r9_a_stopped_owner_writes_nothing_once_it_was_replaced(tmp_path: Path) -> None:
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         assert owner.stdout is not None
         assert owner.stdout.readline() == "0\n"
-        owner.send_signal(signal.SIGSTOP)
+        stop_between_writes(owner, tmp_path)
         # The lock is lost with its file; otherwise no second daemon would start at all.
         (tmp_path / "daemon.lock").unlink()
         asyncio.run(take_over(tmp_path))
