@@ -30,6 +30,8 @@ def missing() -> str:
             return f"needs {need}"
     if not SYSTEMD.exists():
         return "needs systemd"
+    if any(str(path).startswith(("/tmp/", "/var/tmp/")) for path in (ROOT, Path(sys.prefix).resolve())):
+        return "this checkout lies in a folder that units do not see"
     tried = subprocess.run([*UNSHARE, "sh", "-c", TRY], capture_output=True, text=True, timeout=30)
     return f"no container here: {tried.stderr.strip()}" if tried.returncode else ""
 

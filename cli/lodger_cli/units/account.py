@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import Final
 
 _LIMIT_S: Final = 30.0
+_HIDDEN_FROM_UNITS: Final = ("/tmp/", "/var/tmp/")  # noqa: S108 - named, not used
+"""Units have these folders to themselves (`PrivateTmp`): a program of the host's there does not exist for them."""
 
 
 class AccountMissing(Exception):
@@ -33,7 +35,10 @@ def ensure_account(name: str) -> pwd.struct_passwd:
 
 
 def command_reachable(command: Sequence[str], account: pwd.struct_passwd) -> None:
-    """Prove by running it that the user can start the command. Raises: AccountMissing."""
+    """Prove by running it that the service's user can start the command. Raises: AccountMissing."""
+    for word in (command[0], os.path.realpath(command[0])):
+        if word.startswith(_HIDDEN_FROM_UNITS):
+            raise AccountMissing(f"{word} lies in a folder that services do not see: install Lodger in /opt/lodger")
     if os.geteuid() != 0:
         return
     try:
