@@ -101,13 +101,42 @@ async def questions_are_answered(rig: PageRig, page: Page) -> None:
         await page.until("!document.querySelector('.question')", "the card is gone")
         await idle(page)
         assert ("ebb" in path.read_text()) is (behavior == "Allow")
-    await say(page, script({"calls": [bash("echo out of the box")]}, {"text": "ran"}))
+    for number in (1, 2):
+        write = {"file_path": str(outside / f"{number}.txt"), "content": "x\n"}
+        await say(page, script({"calls": [{"name": "Write", "arguments": write}]}, {"text": f"wrote {number}"}))
+        if number == 1:
+            await page.sees("May the agent use Write?", ".question")
+            await page.press("Always")
+        await page.sees(f"wrote {number}", "article.agent-message:last-of-type")
+        await idle(page)
+        assert (outside / f"{number}.txt").exists()
+    await page.press("Options")
+    await choose(page, "#mode", "strict")
+    await say(page, script({"calls": [bash("echo exactly   this; true")]}, {"text": "asked first"}))
+    await page.sees("May the agent use Bash?", ".question")
+    assert await page.run("document.querySelector('.question pre').textContent") == "echo exactly   this; true"
+    await page.press("Deny")
     await idle(page)
-    await page.press("Bash", ".tool-name")
+    await choose(page, "#mode", "standard")
+    await page.press("Close")
+    await say(page, script({"calls": [bash("echo out of the box")]}, {"text": "it ran"}))
+    await page.sees("it ran", "article.agent-message:last-of-type")
+    await idle(page)
+    await page.press("Bash", "details.tool:last-of-type .tool-name")
     await page.until(
         "[...document.querySelectorAll('details.tool[open]')].some((one) => one.innerText.includes('out of the box'))",
         "the output",
     )
+
+
+async def choose(page: Page, selector: str, value: str) -> None:
+    """Choose in a list; the machine's word on it is what is shown afterwards."""
+    name = json.dumps(selector)
+    await page.run(
+        f"(() => {{ const list = document.querySelector({name}); list.value = {json.dumps(value)};"
+        " list.dispatchEvent(new Event('change', {bubbles: true})); })()"
+    )
+    await page.until(f"document.querySelector({name}).value === {json.dumps(value)}", f"{value} is chosen")
 
 
 async def a_queue_is_edited_and_a_turn_stopped(rig: PageRig, page: Page) -> None:
@@ -227,7 +256,7 @@ async def a_second_device_joins_and_is_revoked(rig: PageRig, browser: Browser, p
         await idle(page)
         said = await page.run("[...document.querySelectorAll('article.user-message')].map((one) => one.innerText)")
         assert "from the tablet" in said[-1], said[-2:]
-    outside = rig.world.base / "elsewhere"
+    outside = rig.world.workspace(rig.world.base / "not-always-allowed")
     write = {"name": "Write", "arguments": {"file_path": str(outside / "both.txt"), "content": "x\n"}}
     await say(phone, script({"calls": [write]}, {"text": "settled"}))
     await phone.sees("May the agent use Write?", ".question")
@@ -301,22 +330,27 @@ async def test_nothing_hostile_runs(rig: PageRig, browser: Browser) -> None:
     await say(page, script({"calls": [remember("fact", fact)]}, {"text": "kept it"}))
     await page.sees("kept it", "article.agent-message:last-of-type")
     await idle(page)
+    await only_text_came_of_it(page)
     await page.press("Conversations")
     await page.press("Memory of Lodger")
     await page.sees("remember fact")
     for _ in range(int(await page.run("document.querySelectorAll('details:not([open])').length"))):
         await page.run("document.querySelector('details:not([open])')?.querySelector('summary').click()")
-    elements = await page.run("document.querySelectorAll('img, script:not([src]), iframe, svg[onload]').length")
-    assert elements == 0, "only text comes of it"
-    links = await page.run("[...document.links].map((one) => one.protocol).filter((one) => !/^https?:$/.test(one))")
-    assert links == []
-    assert await page.run("window.pwned ?? null") is None
+    await only_text_came_of_it(page)
     own = await page.run("location.origin")
     await page.open(f"{own}/?gatewayUrl=ws://evil.test/ws&endpoint=http://evil.test&token=x#/m/evil.test/a/c/default")
     await page.sees("Conversation")
     await page.open(f"{own}/?hub=http://evil.test")
     await page.sees("Connected")
     await only_same_hosts(rig, page)
+
+
+async def only_text_came_of_it(page: Page) -> None:
+    elements = await page.run("document.querySelectorAll('img, script:not([src]), iframe, svg[onload]').length")
+    assert elements == 0, "no element comes of what others wrote"
+    links = await page.run("[...document.links].map((one) => one.protocol).filter((one) => !/^https?:$/.test(one))")
+    assert links == []
+    assert await page.run("window.pwned ?? null") is None
 
 
 async def only_same_hosts(rig: PageRig, page: Page) -> None:

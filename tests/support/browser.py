@@ -256,7 +256,7 @@ async def _address(profile: Path) -> str:
     """Where the debugging socket is: the browser writes its port into its profile."""
     deadline = asyncio.get_running_loop().time() + LIMIT_S
     while asyncio.get_running_loop().time() < deadline:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, IndexError):
             port = int((profile / "DevToolsActivePort").read_text().splitlines()[0])
             return await asyncio.to_thread(_ask, port)
         await asyncio.sleep(0.05)

@@ -19,16 +19,20 @@ interface Props {
 export function Composer({ chat, rewritten, onTaken }: Props): JSX.Element {
   const { machineId, agentId, conversationId } = chat.place;
   const draft = `draft.${machineId}.${agentId}.${conversationId}`;
-  const [text, setText] = useState(() => kept(draft));
+  const [text, setShown] = useState(() => kept(draft));
   const [pictures, setPictures] = useState<readonly Picture[]>([]);
   const [trouble, setTrouble] = useState("");
   const field = useRef<HTMLTextAreaElement>(null);
+  // Kept at once: a page may be closed at any moment.
+  const setText = (next: string): void => {
+    keep(draft, next);
+    setShown(next);
+  };
   const busy = chat.status.value !== "WAITING_ON_INPUT";
 
-  useEffect(() => keep(draft, text), [text]);
   useEffect(() => {
     if (rewritten === null) return;
-    setText((before) => (before.trim() ? `${rewritten}\n${before}` : rewritten));
+    setText(text.trim() ? `${rewritten}\n${text}` : rewritten);
     field.current?.focus();
     onTaken();
   }, [rewritten]);
