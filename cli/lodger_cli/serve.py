@@ -82,8 +82,7 @@ def run_daemon(
         asyncio.run(_until_stopped(while_fd, lambda stopping: run(options, stopping, say_json)))
     except StartRefused as error:
         fail(str(error), Exit.FAILED)
-    finally:
-        leave_quickly()
+    leave_quickly()
 
 
 def run_hub(flags: HubFlags, *, while_fd: int, log_file: str = "") -> None:

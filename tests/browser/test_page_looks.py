@@ -6,19 +6,14 @@ from typing import Any, Final
 
 import pytest
 
-from support.browser import Browser, Page, chromium, chromium_path
-from support.page_rig import BUILT, PageRig, artifact, idle, ready, say
+from support.browser import Browser, Page, chromium
+from support.page_rig import PageRig, artifact, idle, ready, say
 from support.program_client import bash, remember, script
 from support.programs import ROOT, new_world
 
 AXE: Final = ROOT / "hub" / "web" / "node_modules" / "axe-core" / "axe.min.js"
 
-pytestmark = [
-    pytest.mark.timeout(240),
-    pytest.mark.skipif(chromium_path() is None, reason="needs Chromium"),
-    pytest.mark.skipif(not BUILT.exists(), reason="needs the built page: scripts/build-page.sh"),
-    pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: scripts/build-page.sh"),
-]
+pytestmark = pytest.mark.timeout(240)
 
 SIZES: Final = ((360, 740), (768, 1024), (1440, 900))
 

@@ -11,16 +11,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from support.browser import Browser, Page, chromium, chromium_path
-from support.page_rig import BUILT, IDLE, PageRig, artifact, idle, ready, say
+from support.browser import Browser, Page, chromium
+from support.page_rig import IDLE, PageRig, artifact, idle, ready, say
 from support.program_client import bash, local_client, open_conversation, remember, script
 from support.programs import new_world, until
 
-pytestmark = [
-    pytest.mark.timeout(240),
-    pytest.mark.skipif(chromium_path() is None, reason="needs Chromium"),
-    pytest.mark.skipif(not BUILT.exists(), reason="needs the built page: scripts/build-page.sh"),
-]
+pytestmark = pytest.mark.timeout(240)
 
 HOSTILE = "<img src=x onerror=\"window.pwned='{0}';alert('{0}')\"><script>window.pwned='{0}'</script>"
 
