@@ -18,6 +18,8 @@ from support.sandbox_users import own, user_of_boxes, visible_folder
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs folders outside every private folder")
 ROOT = Path(__file__).parents[3]
 RUN = (
+    # Whoever started these tests may have had it ignored (nohup does), which programs inherit.
+    "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
     "import sys; from lodger_sandbox.contract import BoxRequest\n"
     "from lodger_sandbox.foreground import run_in_box\nfrom lodger_sandbox.users import box_user\n"
     "request = BoxRequest(sys.argv[1], 'person', box_user(), sys.argv[2], environment={'PATH': '/usr/bin:/bin'})\n"
