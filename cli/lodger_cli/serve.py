@@ -78,11 +78,17 @@ def run_daemon(
         else None,
         notifier=notifier,
     )
+
+    async def serve(stopping: asyncio.Event) -> None:
+        await run(options, stopping, say_json)
+        # Here and not after the loop: that would wait for threads, such as one that starts a box nobody will use. A
+        # start that is cut short leaves nothing, as after a kill.
+        leave_quickly()
+
     try:
-        asyncio.run(_until_stopped(while_fd, lambda stopping: run(options, stopping, say_json)))
+        asyncio.run(_until_stopped(while_fd, serve))
     except StartRefused as error:
         fail(str(error), Exit.FAILED)
-    leave_quickly()
 
 
 def run_hub(flags: HubFlags, *, while_fd: int, log_file: str = "") -> None:

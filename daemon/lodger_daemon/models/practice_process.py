@@ -10,7 +10,6 @@ from typing import Final
 from lodger_daemon.models.contract import FailureKind, ModelFailure
 
 _START_LIMIT_S: Final = 10.0
-_END_LIMIT_S: Final = 2.0
 _LINE_LIMIT_BYTES: Final = 4096
 
 
@@ -63,10 +62,8 @@ def _popen() -> subprocess.Popen[bytes]:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None and process.stdout is not None
+    # At once: it keeps nothing.
+    process.kill()
+    process.wait()
     process.stdin.close()
-    try:
-        process.wait(_END_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
     process.stdout.close()

@@ -34,7 +34,6 @@ from lodger_daemon.models.reports import Reports
 _FIRST_PAUSE_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 15.0
 _STEADY_AFTER_S: Final = 60.0
-_END_LIMIT_S: Final = 2.0
 _LIST_LIMIT_S: Final = 10.0
 """Somewhat longer than the worker's own limit, so that its words win."""
 _BUFFER_BYTES: Final = 256 * 1024
@@ -269,8 +268,6 @@ class WorkerLink:
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
-    try:
-        process.wait(_END_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    """At once: a worker has nothing to write down, and its open requests end with it."""
+    process.kill()
+    process.wait()
