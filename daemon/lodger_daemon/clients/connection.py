@@ -135,11 +135,13 @@ class ClientConnection:
 
     async def respond_large(self, response: JsonObject) -> None:
         """Queue a frame that may be larger than all that may wait otherwise; the next such waits for it."""
-        frame = await asyncio.to_thread(encode, response)
-        async with self._large, asyncio.timeout(SEND_LIMIT_S):
-            while self._queue.has_large and self.is_open:
-                self._drained.clear()
-                await self._drained.wait()
+        async with self._large:
+            # Encoded in turn: so large answers keep their order, and there is one of them in memory at a time.
+            frame = await asyncio.to_thread(encode, response)
+            async with asyncio.timeout(SEND_LIMIT_S):
+                while self._queue.has_large and self.is_open:
+                    self._drained.clear()
+                    await self._drained.wait()
             if self.is_open:
                 self._queue.add_large(frame)
                 self._queued()

@@ -213,36 +213,38 @@ def _work(connection: ClientConnection, command: _Working) -> tuple[Work, Conver
 
 
 async def _guarded(connection: ClientConnection, command: _Working, work: Work) -> None:
-    try:
-        async with asyncio.timeout(COMMAND_LIMIT_S):
-            await work()
-    except (ConversationError, StoreError) as error:
-        # A full disk, above all, is told in its own words.
-        _failed(connection, command, str(error))
-    except TimeoutError:
-        _failed(connection, command, f"No result within {COMMAND_LIMIT_S:g} seconds")
-    except Exception:  # noqa: BLE001 - see below
-        # One command's fault must not end the connection; the client is told, the log has the whole of it.
-        _LOG.exception("command %s of %s failed", command.type, connection.traits.label)
-        _failed(connection, command, "The daemon failed at this command; its log says how.")
+    await _guard(connection, command.type, work, partial(_failed, connection, command))
 
 
 async def _answer_elsewhere(
     connection: ClientConnection, command_type: str, raw: Mapping[str, object], answering: Answering
 ) -> None:
     envelope: JsonObject = {"type": f"{command_type}_response", "request_id": raw.get("request_id")}  # type: ignore[dict-item]  # from a JSON parser
+
+    async def work() -> None:
+        response = await answering(dict(raw))  # type: ignore[arg-type]  # from a JSON parser
+        connection.respond({**envelope, "success": True, **response})
+
+    def failed(reason: str) -> None:
+        connection.respond({**envelope, "success": False, "error": reason})
+
+    await _guard(connection, command_type, work, failed)
+
+
+async def _guard(connection: ClientConnection, command_type: str, work: Work, failed: Callable[[str], None]) -> None:
+    """Run one command's work within its limit; whatever goes wrong, the client is told why."""
     try:
         async with asyncio.timeout(COMMAND_LIMIT_S):
-            response = await answering(dict(raw))  # type: ignore[arg-type]  # from a JSON parser
-        connection.respond({**envelope, "success": True, **response})
+            await work()
     except (ConversationError, StoreError) as error:
-        connection.respond({**envelope, "success": False, "error": str(error)})
+        # A full disk, above all, is told in its own words.
+        failed(str(error))
     except TimeoutError:
-        connection.respond({**envelope, "success": False, "error": f"No result within {COMMAND_LIMIT_S:g} seconds"})
-    except Exception:  # noqa: BLE001 - as for every other command
+        failed(f"No result within {COMMAND_LIMIT_S:g} seconds")
+    except Exception:  # noqa: BLE001 - see below
+        # One command's fault must not end the connection; the client is told, the log has the whole of it.
         _LOG.exception("command %s of %s failed", command_type, connection.traits.label)
-        reason = "The daemon failed at this command; its log says how."
-        connection.respond({**envelope, "success": False, "error": reason})
+        failed("The daemon failed at this command; its log says how.")
 
 
 def _failed(connection: ClientConnection, command: _Working, reason: str) -> None:

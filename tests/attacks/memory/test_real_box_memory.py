@@ -1,7 +1,6 @@
 """Memory with a real box around the checkout: founded, committed, imported, pushed and brought along."""
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,6 @@ from support.memory_machines import AGENT, CARD, QuickClock, note
 from support.sandbox_users import own, user_of_boxes, visible_folder
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap"),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs folders outside every private folder"),
 ]
 INSIDE = "/home/lodger-test/memory"

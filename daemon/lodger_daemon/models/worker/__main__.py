@@ -24,8 +24,6 @@ def main() -> None:
     keys = KeyStore(Path(sys.argv[2]), os.environ)
     gc.freeze()
     asyncio.run(serve(channel, HttpCaller(keys)))
-    # The daemon waits for this end, and nothing is left to be written.
-    os._exit(0)
 
 
 if __name__ == "__main__":
