@@ -16,6 +16,7 @@ from lodger_daemon.models.contract import (
     ModelInfo,
     ModelRequest,
     ProviderStatus,
+    StepEnded,
 )
 from lodger_daemon.models.core.catalogue import entry, first_model, models_of
 from lodger_daemon.models.core.dialects import encode
@@ -31,6 +32,7 @@ from lodger_daemon.models.core.providers import (
 )
 from lodger_daemon.models.discovery import find_servers
 from lodger_daemon.models.keys import KeyRefused, KeyStore
+from lodger_daemon.models.outcomes import Outcomes
 from lodger_daemon.models.practice_process import PracticeProcess
 from lodger_daemon.models.registry import PRACTICE, PRACTICE_MODEL, Registry, place_in_words
 from lodger_daemon.models.worker_link import WorkerLink
@@ -75,6 +77,7 @@ class Models:
             "lodger_daemon.models.litellm_worker", paths.secrets, environment, Dialect.LITELLM, _LITELLM_START_LIMIT_S
         )
         self._practice = PracticeProcess()
+        self.outcomes = Outcomes(clock)
         self._listed: dict[str, tuple[ListedModel, ...]] = {}
         self._reachable: dict[str, str] = {}
         """Provider to what was wrong when it was last asked; empty text when it answered."""
@@ -116,8 +119,11 @@ class Models:
         chunks = link.step(provider, model, body)
         try:
             async for chunk in chunks:
+                if isinstance(chunk, StepEnded):
+                    self.outcomes.succeeded(request.handle)
                 yield chunk
         except ModelFailure as failure:
+            self.outcomes.failed(request.handle, failure)
             raise _with_advice(failure, name) from None
         finally:
             await chunks.aclose()

@@ -12,7 +12,7 @@ from lodger_daemon.clock import Clock
 from lodger_daemon.randomness import Rng
 from lodger_daemon.uplink.core.closing import CloseMeaning
 from lodger_daemon.uplink.core.retry import Failure, RetryState, after_failure, after_link
-from lodger_daemon.uplink.core.status import UplinkState, UplinkStatus
+from lodger_daemon.uplink.core.status import HubClock, UplinkState, UplinkStatus
 from lodger_daemon.uplink.core.wake import ClockReading, woke
 from lodger_daemon.uplink.dial import Dialler, Sockets
 from lodger_daemon.uplink.errors import AttemptFailed
@@ -113,9 +113,11 @@ class Uplink:
         if self._lease is None:
             self._show(UplinkState.REGISTERING, self._status.reason)
             tls = await self._prepare_tls()
-            self._lease = await register(self._hub_url, token, self._identity, tls, self._clock.wall())
+            registered = await register(self._hub_url, token, self._identity, tls, self._clock.wall())
+            self._lease = registered.lease
             self._dials = self._failed_dials = 0
             self._note_contact()
+            self._note_hub_time(registered.hub_wall)
         sockets = await self._dial(self._lease, token)
         end = await self._live(sockets, self._lease)
         match end.meaning:
@@ -215,6 +217,11 @@ class Uplink:
 
     def _note_contact(self) -> None:
         self._status = dataclasses.replace(self._status, last_contact_at=self._clock.wall())
+
+    def _note_hub_time(self, hub_wall: float | None) -> None:
+        if hub_wall is not None:
+            now = self._clock.wall()
+            self._status = dataclasses.replace(self._status, hub_clock=HubClock(now - hub_wall, now))
 
     def _show(self, state: UplinkState, reason: str | None, next_attempt_at: float | None = None) -> None:
         since = self._status.since if self._status.state is state else self._clock.wall()

@@ -12,6 +12,8 @@ import json
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -94,7 +96,16 @@ def make_tls(ca_file: Path | None) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
 
 
-async def register(base_url: str, token: str, identity: Identity, tls: ssl.SSLContext | None, now_wall: float) -> Lease:
+@dataclass(frozen=True, slots=True)
+class Registered:
+    lease: Lease
+    hub_wall: float | None
+    """The hub's own time as its answer bore it, to the second; None where the answer has none."""
+
+
+async def register(
+    base_url: str, token: str, identity: Identity, tls: ssl.SSLContext | None, now_wall: float
+) -> Registered:
     """Register once. Raises: AttemptFailed."""
     try:
         async with asyncio.timeout(REQUEST_LIMIT_S):
@@ -106,13 +117,14 @@ async def register(base_url: str, token: str, identity: Identity, tls: ssl.SSLCo
         raise AttemptFailed(Failure.NETWORK, f"the hub cannot be reached: {reason}") from error
     except (http.client.HTTPException, ValueError) as error:
         raise AttemptFailed(Failure.NOT_A_HUB, f"no hub answers there: {_short(repr(error))}") from error
-    return _lease(answer, base_url, now_wall)
+    return Registered(_lease(answer, base_url, now_wall), _instant(answer.date))
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
     status: int
     retry_after: str | None
+    date: str | None
     body: bytes
 
 
@@ -174,7 +186,8 @@ def _parse(raw: bytes, *, ended: bool) -> _Answer | None:
     if not bounded and not ended:
         return None
     try:
-        return _Answer(response.status, response.getheader("Retry-After"), response.read())
+        retry_after, date = response.getheader("Retry-After"), response.getheader("Date")
+        return _Answer(response.status, retry_after, date, response.read())
     except http.client.IncompleteRead:
         if ended:
             raise
@@ -192,6 +205,15 @@ def _lease(answer: _Answer, base_url: str, now_wall: float) -> Lease:
         raise AttemptFailed(Failure.NOT_A_HUB, "no hub answers there: the answer is no registration") from error
     _check_socket_url(lease.socket_url, base_url)
     return lease
+
+
+def _instant(date: str | None) -> float | None:
+    """An HTTP date in wall seconds; None for anything else."""
+    try:
+        instant = parsedate_to_datetime(date or "")
+        return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _check_socket_url(socket_url: str, base_url: str) -> None:

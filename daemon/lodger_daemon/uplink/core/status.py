@@ -16,6 +16,16 @@ class UplinkState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class HubClock:
+    """The hub's time beside ours, as its answer to the latest registration bore it."""
+
+    ahead_s: float
+    """How far this machine's wall clock is ahead; the hub says its time to the second, and the way takes a while."""
+    at: float
+    """Wall seconds of this machine."""
+
+
+@dataclass(frozen=True, slots=True)
 class UplinkStatus:
     """All times are wall seconds."""
 
@@ -30,3 +40,4 @@ class UplinkStatus:
     failures: int
     connection_id: str | None
     clients: int
+    hub_clock: HubClock | None = None

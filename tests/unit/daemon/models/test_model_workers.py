@@ -138,3 +138,16 @@ async def test_the_catalogue_and_the_default(models: Models) -> None:
     status = (await models.providers())[1]
     assert (status.name, status.reachable, status.key_from) == ("openai", True, "environment")
     assert KEY not in json.dumps([repr(s) for s in await models.providers()])
+
+
+async def test_what_became_of_each_models_latest_steps_is_known(models: Models) -> None:
+    await collect(models, scripted("openai/scripted", {"text": "a"}))
+    await failure(models, scripted("nobody/serves", {"text": "a"}))
+    await failure(
+        models, scripted("openai/scripted", {"fault": {"status": 401, "type": "authentication_error", "message": "no"}})
+    )
+    latest, *_ = models.outcomes.all()
+    assert (latest.handle, latest.failure) == ("openai/scripted", FailureKind.AUTHENTICATION)
+    assert latest.succeeded_at is not None
+    assert latest.failed_at is not None
+    assert latest.succeeded_at <= latest.failed_at

@@ -114,7 +114,9 @@ async def test_chunked_answers_of_servers_that_stay_open_are_read() -> None:
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     async with server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        lease = await register(url, "t", Identity("d", "n", {}), None, 0.0)
+        registered = await register(url, "t", Identity("d", "n", {}), None, 0.0)
+        lease = registered.lease
+        assert registered.hub_wall is None
         assert (lease.connection_id, lease.enveloped, lease.split) == ("c7", False, False)
 
 
@@ -263,3 +265,20 @@ def test_the_device_id_is_made_once(tmp_path: Path) -> None:
     remade = load_device_id(file)
     assert remade == load_device_id(file) != made
     assert [entry.name for entry in file.parent.iterdir()] == ["device-id"]
+
+
+@pytest.mark.parametrize(
+    ("date", "wall"),
+    [
+        ("Thu, 01 Jan 1970 00:01:40 GMT", 100.0),
+        ("Thu, 01 Jan 1970 00:01:40 -0000", 100.0),
+        ("yesterday", None),
+        ("Thu, 99 Jan 99999999 00:00:00 GMT", None),
+        ("", None),
+    ],
+)
+async def test_the_time_of_a_hub_is_read_and_a_senseless_one_is_none(date: str, wall: float | None) -> None:
+    body = json.dumps({"connectionId": "c", "wsUrl": "ws://127.0.0.1:1/"}).encode()
+    head = f"HTTP/1.1 200 OK\r\nDate: {date}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    async with answering(lambda number: head + body) as (url, _):
+        assert (await register(url, "t", Identity("d", "n", {}), None, 0.0)).hub_wall == wall

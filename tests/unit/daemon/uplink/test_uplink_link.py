@@ -210,3 +210,14 @@ def test_defaults_keep_what_is_promised() -> None:
     assert (1 + 3) * timing.probe_interval_s <= 90
     assert timing.wake_check_s + 2 * timing.wake_probe_interval_s <= 5.0
     assert QUICK.send_limit_s == timing.send_limit_s
+
+
+async def test_a_clock_that_is_wrong_shows_beside_that_of_the_hub(tmp_path: Path) -> None:
+    clock = JumpingClock()
+    clock.ahead_s = 7200.0
+    async with running_hub(tmp_path) as hub, running_uplink(hub.url, hub.token("machine"), clock=clock) as rig:
+        await connected(rig)
+        seen = rig.uplink.status().hub_clock
+    assert seen is not None
+    assert 7195 < seen.ahead_s < 7215
+    assert abs(seen.at - clock.wall()) < 20
