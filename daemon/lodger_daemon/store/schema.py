@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from lodger_daemon.store.errors import StoreTooNew
 from lodger_daemon.store.schema_first import FIRST_STATEMENTS
+from lodger_daemon.store.spend_rows import SPEND_STATEMENTS
 
 if TYPE_CHECKING:
     from sqlite_utils import Database as UtilsDatabase
@@ -23,7 +24,7 @@ class Step:
     statements: tuple[str, ...]
 
 
-STEPS: Final = (Step("first", FIRST_STATEMENTS),)
+STEPS: Final = (Step("first", FIRST_STATEMENTS), Step("spend", SPEND_STATEMENTS))
 
 
 def schema_version(connection: sqlite3.Connection) -> int:

@@ -297,21 +297,21 @@ async def test_a_file_that_is_behind_is_migrated_and_keeps_its_rows(tmp_path: Pa
     old = open_database(tmp_path)
     await old.write(put("a"))
     await old.aclose()
-    steps = (*STEPS, Step("second", ("CREATE TABLE extra (id INTEGER PRIMARY KEY) STRICT",)))
+    steps = (*STEPS, Step("next", ("CREATE TABLE extra (id INTEGER PRIMARY KEY) STRICT",)))
     new = Database.open(tmp_path / "lodger.db", clock=HandClock(), steps=steps)
     await new.write(lambda connection: connection.execute("INSERT INTO extra VALUES (1)"))
-    assert new.read_now(lambda connection: connection.execute("PRAGMA user_version").fetchone()) == (2,)
+    assert new.read_now(lambda connection: connection.execute("PRAGMA user_version").fetchone()) == (len(steps),)
     await new.aclose()
     assert list(rows_on_disk(tmp_path)) == ["a"]
 
 
 def test_a_failing_migration_leaves_the_old_version(tmp_path: Path) -> None:
     asyncio.run(open_database(tmp_path).aclose())
-    steps = (*STEPS, Step("second", ("CREATE TABLE extra (id INTEGER) STRICT", "CREATE NONSENSE")))
+    steps = (*STEPS, Step("next", ("CREATE TABLE extra (id INTEGER) STRICT", "CREATE NONSENSE")))
     with pytest.raises(Exception, match="syntax error"):
         Database.open(tmp_path / "lodger.db", clock=HandClock(), steps=steps)
     with sqlite3.connect(tmp_path / "lodger.db") as other:
-        assert other.execute("PRAGMA user_version").fetchone() == (1,)
+        assert other.execute("PRAGMA user_version").fetchone() == (len(STEPS),)
         assert other.execute("SELECT name FROM sqlite_schema WHERE name = 'extra'").fetchall() == []
 
 
@@ -357,7 +357,7 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 
 def test_a_first_start_that_fails_leaves_an_empty_file_that_opens_later(tmp_path: Path) -> None:
-    steps = (*STEPS, Step("second", ("CREATE NONSENSE",)))
+    steps = (*STEPS, Step("next", ("CREATE NONSENSE",)))
     with pytest.raises(StoreFailed, match="syntax error"):
         Database.open(tmp_path / "lodger.db", clock=HandClock(), steps=steps)
     asyncio.run(open_database(tmp_path).aclose())
