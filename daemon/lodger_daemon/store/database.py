@@ -28,7 +28,7 @@ from lodger_daemon.store.errors import StoreClosed
 from lodger_daemon.store.faults import translated
 from lodger_daemon.store.ownership import OwnershipLock, take_epoch
 from lodger_daemon.store.schema import STEPS, Step, bring_up_to_date
-from lodger_daemon.store.writer import Writer, WriterCounts
+from lodger_daemon.store.writer import Writer, WriterCounts, in_a_thread
 
 T = TypeVar("T")
 
@@ -45,11 +45,11 @@ READER_THREADS: Final = 2
 class Database:
     """Open for as long as the daemon runs. `write`, `read` and `read_now` belong to the event loop."""
 
-    def __init__(self, path: Path, lock: OwnershipLock | None, connection: sqlite3.Connection, epoch: int) -> None:
+    def __init__(self, path: Path, lock: OwnershipLock | None, writer: Writer, epoch: int) -> None:
         self.path = path
         self.epoch = epoch
         self._lock = lock
-        self._writer = Writer(connection, path, epoch)
+        self._writer = writer
         self._readers: ThreadPoolExecutor | None = None
         self._reader_local = threading.local()
         self._reader_connections: list[sqlite3.Connection] = []
@@ -57,11 +57,20 @@ class Database:
         self._closed = False
 
     @classmethod
-    def open(cls, path: Path, *, lock: Path | None = None, clock: Clock, steps: Sequence[Step] = STEPS) -> "Database":
+    def open(
+        cls,
+        path: Path,
+        *,
+        lock: Path | None = None,
+        clock: Clock,
+        steps: Sequence[Step] = STEPS,
+        make_writer: Callable[[sqlite3.Connection, Path, int], Writer] = in_a_thread,
+    ) -> "Database":
         """Open or create the file, become its owner, bring its schema up to date. Blocks.
 
         Args:
             lock: held while open. None in tests and tools that own the whole folder anyway.
+            make_writer: decides where the writer works; given its connection, the file and the epoch.
 
         Raises: StoreOwned, StoreTooNew, StoreDamaged, StoreFull, StoreBusy, StoreFailed.
         """
@@ -83,7 +92,7 @@ class Database:
             if isinstance(error, sqlite3.Error | OSError):
                 raise translated(error, path) from error
             raise
-        return cls(path, held, connection, epoch)
+        return cls(path, held, make_writer(connection, path, epoch), epoch)
 
     async def write(self, fn: Callable[[sqlite3.Connection], T]) -> T:
         """Run `fn` in the writer's thread inside a transaction and return its result once that is committed.

@@ -82,6 +82,10 @@ class Writer:
         self.counts = WriterCounts()
         self._repeating = False
         """Whether the jobs at the head have failed before; then they are not tried again at once."""
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Write in a thread from now on. Without it the owner calls `write_waiting` when it likes."""
         self._thread = threading.Thread(target=self._run, name="lodger-writer", daemon=True)
         self._thread.start()
 
@@ -114,9 +118,23 @@ class Writer:
         with self._condition:
             self._inbound.closing = True
             self._condition.notify()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
+            return
+        while self.write_waiting():
+            pass
+        self._connection.close()
 
-    # In the writer's thread.
+    # In the writer's thread, or whose ever work it is where there is none.
+
+    def write_waiting(self) -> bool:
+        """Write one group of what waits and deliver its results; False when nothing waits."""
+        with self._condition:
+            group = self._take()
+        if group:
+            self._write(group)
+            self._deliver(group)
+        return bool(group)
 
     def _run(self) -> None:
         while True:
@@ -240,6 +258,13 @@ class Writer:
             self.counts.soon_dropped += len(jobs) - len(kept)
             self._inbound.jobs.extendleft(reversed(kept))
             self._inbound.soon += len(kept)
+
+
+def in_a_thread(connection: sqlite3.Connection, path: Path, epoch: int) -> Writer:
+    """The writer of a running daemon."""
+    writer = Writer(connection, path, epoch)
+    writer.start()
+    return writer
 
 
 def _look_for_space(connection: sqlite3.Connection) -> None:
