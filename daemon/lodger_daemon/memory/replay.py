@@ -54,10 +54,14 @@ def replay(published: Published, onto: str, tip: str, exclude: str | None, now_s
 
 def _to_replay(published: Published, onto: str, tip: str, exclude: str | None) -> Iterator[tuple[str, str | None]]:
     limits = [f"^{exclude}"] if exclude is not None else []
-    argv = ("--reverse", "--topo-order", "--no-merges", "--cherry-pick", "--right-only", "--parents")
+    argv = ("--reverse", "--topo-order", "--no-merges", "--cherry-mark", "--right-only", "--parents")
     for line in published.git.line("rev-list", *argv, f"{onto}...{tip}", *limits).splitlines():
-        commit, *parents = line.split()
-        yield commit, parents[0] if parents else None
+        commit, *parents = line[1:].split()
+        parent = parents[0] if parents else None
+        # Commits that change nothing all look alike to the comparison of patches; none is "there already".
+        if line.startswith("=") and not _changes_nothing(published, commit, parent):
+            continue
+        yield commit, parent
 
 
 def _one(
@@ -83,11 +87,14 @@ def _one(
     if done.exit_code != 0:
         raise GitFailed("merge-tree", done.exit_code, done.text)
     tree = records[0].decode().strip()
-    changes_nothing = published.commit(commit).tree == (published.commit(parent).tree if parent else EMPTY_TREE)
-    if tree == published.commit(onto).tree and not changes_nothing:
+    if tree == published.commit(onto).tree and not _changes_nothing(published, commit, parent):
         return Replayed(onto)
     raw = replayed_commit(published.reader.read(commit)[1], tree, onto, published.identity.line(now_s))
     return Replayed(published.git.line("hash-object", "-t", "commit", "-w", "--stdin", stdin=raw))
+
+
+def _changes_nothing(published: Published, commit: str, parent: str | None) -> bool:
+    return published.commit(commit).tree == (published.commit(parent).tree if parent else EMPTY_TREE)
 
 
 def _empty_root(published: Published, now_s: int) -> str:
