@@ -1,0 +1,144 @@
+"""What people send while a conversation rests or works: accepted, removed, interrupted, let go on."""
+
+import asyncio
+import sqlite3
+from typing import Literal
+
+from lodger_daemon.identity import ConversationKey, QueueItemId, RunId, TurnId
+from lodger_daemon.inbox.core.items import CancelCause, ItemKind, NewItem, item_number
+from lodger_daemon.store import inbox_rows
+from lodger_daemon.store.errors import StoreError
+from lodger_daemon.turns import records, recovery
+from lodger_daemon.turns.actor import ConversationActor
+from lodger_daemon.turns.contract import Accepted, ConversationError, Receipt, Refused
+from lodger_daemon.turns.core.events import QueueRemoval
+from lodger_daemon.turns.core.states import Active
+from lodger_daemon.turns.registry import Registry
+from lodger_daemon.turns.services import TurnServices, finish_regardless
+
+
+class Intake:
+    """Event loop only. What it reports as done is on disk."""
+
+    def __init__(self, services: TurnServices, registry: Registry) -> None:
+        self._services = services
+        self._database = services.database
+        self._registry = registry
+
+    async def submit(self, key: ConversationKey, item: NewItem) -> Receipt:
+        if not item.submission.messages:
+            return Refused("An input needs at least one message.")
+        try:
+            actor = await self._registry.actor(key)
+        except ConversationError as error:
+            return Refused(str(error))
+        turn_id = actor.claim() if item.kind is ItemKind.MESSAGE else None
+        begin = None
+        if turn_id is not None:
+            place = actor.desk.live.place(self._services.options)
+            begin = records.TurnBegin(turn_id, place.as_cause("message"))
+        disposition: Literal["started", "queued"] = "started" if begin is not None else "queued"
+        now = self._services.clock.wall()
+        try:
+            result = await self._database.write(
+                lambda connection: records.accept(connection, key, item, disposition, begin, now)
+            )
+        except StoreError as error:
+            if turn_id is not None:
+                actor.give_back_claim()
+            return Refused(str(error))
+        except BaseException:
+            # The write may have happened although nobody waited for it; then its row is found as reserved or waiting.
+            actor.own(self._settle_claim(actor, turn_id) if turn_id is not None else self._settle_queue(actor))
+            raise
+        return self._receipt(actor, turn_id, disposition, result)
+
+    async def abort(self, key: ConversationKey, run_id: RunId | None) -> bool:
+        actor = await self._registry.actor(key)
+        state = actor.state
+        if run_id is not None and isinstance(state, Active) and state.turn.run_id not in (None, run_id):
+            return False
+        turn_id = actor.abort()
+        if turn_id is None:
+            return False
+        now = self._services.clock.wall()
+
+        def mark(connection: sqlite3.Connection) -> None:
+            if recovery.is_active(connection, turn_id):
+                records.mark_aborted(connection, turn_id, now)
+
+        # Acknowledged only once a crash can no longer undo it.
+        await self._database.write(mark)
+        return True
+
+    async def remove(self, key: ConversationKey, item_id: QueueItemId) -> bool:
+        number = item_number(item_id)
+        if number is None:
+            return False
+        now = self._services.clock.wall()
+
+        async def remove() -> bool:
+            removed = await self._database.write(
+                lambda connection: inbox_rows.cancel(connection, key, number, CancelCause.REMOVED, now)
+            )
+            if removed is None:
+                return False
+            actor = await self._registry.actor(key)
+            actor.desk.publish_queue((QueueRemoval(removed.client_message_id, "cancelled"),))
+            return True
+
+        return await finish_regardless(remove())
+
+    async def resume(self, key: ConversationKey) -> int:
+        async def resume() -> int:
+            released = await self._database.write(lambda connection: inbox_rows.resume(connection, key))
+            if released:
+                actor = await self._registry.actor(key)
+                actor.desk.publish_queue()
+                actor.pump()
+            return released
+
+        return await finish_regardless(resume())
+
+    def _receipt(
+        self,
+        actor: ConversationActor,
+        turn_id: TurnId | None,
+        disposition: Literal["started", "queued"],
+        result: inbox_rows.AcceptResult,
+    ) -> Receipt:
+        match result:
+            case inbox_rows.ItemRefused(reason):
+                if turn_id is not None:
+                    actor.give_back_claim()
+                return Refused(reason)
+            case inbox_rows.ItemDuplicate(known):
+                if turn_id is not None:
+                    actor.give_back_claim()
+                return Accepted(known.disposition, resent=True)
+            case inbox_rows.ItemAccepted(stored, dropped):
+                loop = asyncio.get_running_loop()
+                # The acknowledgement goes out before the first event of the turn.
+                if turn_id is not None:
+                    loop.call_soon(actor.begin, turn_id, stored)
+                else:
+                    removed = tuple(QueueRemoval(item.client_message_id, "cancelled") for item in dropped)
+                    loop.call_soon(self._queued, actor, removed)
+                return Accepted(disposition)
+
+    async def _settle_claim(self, actor: ConversationActor, turn_id: TurnId) -> None:
+        """The client went away while its input was being stored: find out whether it was."""
+        items = await actor.desk.durably(lambda connection: recovery.reserved_of(connection, turn_id))
+        if items:
+            actor.begin(turn_id, items[0])
+        else:
+            actor.give_back_claim()
+
+    async def _settle_queue(self, actor: ConversationActor) -> None:
+        """The same for an input that was to wait: whatever became of it is shown, and moved when nothing runs."""
+        await actor.desk.durably(lambda _: None)
+        self._queued(actor, ())
+
+    def _queued(self, actor: ConversationActor, removed: tuple[QueueRemoval, ...]) -> None:
+        actor.desk.publish_queue(removed)
+        actor.pump()
