@@ -21,6 +21,7 @@ from lodger_daemon.models.gateway import Models
 from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.randomness import SystemRng
 from lodger_daemon.service.box_requests import BoxRequests
+from lodger_daemon.service.clock_watch import ClockWatch
 from lodger_daemon.service.folder_boxes import FolderBoxes
 from lodger_daemon.service.folders import make_private_folders, make_workspace
 from lodger_daemon.service.housekeeping import keep_house
@@ -163,6 +164,7 @@ async def _run(
     hub = find_hub(options, foundation.settings)
     rooms = await _make_rooms(options, foundation, hub, stack)
     sandbox = SandboxCheck(foundation.requests, foundation.clock)
+    clock_watch = ClockWatch(foundation.clock)
     await rooms.memory.start()
     await rooms.conversations.recover()
     if hub is not None:
@@ -172,7 +174,7 @@ async def _run(
     def uplink_status() -> UplinkStatus | None:
         return uplinks[0].status() if uplinks else None
 
-    router = _make_router(options, foundation, rooms, sandbox, uplink_status)
+    router = _make_router(options, foundation, rooms, sandbox, clock_watch, uplink_status)
     stack.push_async_callback(router.aclose)
     server, address = await _listen(options, foundation, router)
     stack.push_async_callback(server.aclose)
@@ -194,6 +196,7 @@ async def _run(
         # Also without a call to run: boxes of an earlier daemon must be seen, and ended when they stay idle.
         tasks.append(group.create_task(rooms.boxes.start()))
         tasks.append(group.create_task(sandbox.keep_looking()))
+        tasks.append(group.create_task(clock_watch.keep_looking()))
         tasks.append(group.create_task(keep_house(foundation.database, rooms.overflow, foundation.clock)))
         tasks.append(group.create_task(watch_ownership(foundation.database, foundation.clock, stopping)))
         started.set()
@@ -290,21 +293,25 @@ def _make_router(
     foundation: _Foundation,
     rooms: _Rooms,
     sandbox: SandboxCheck,
+    clock_watch: ClockWatch,
     uplink_status: Callable[[], Any],
 ) -> Router:
     report = StatusReport(
         name=foundation.name,
         device_id=foundation.device_id,
-        state=options.paths.state,
+        paths=options.paths,
         clock=foundation.clock,
+        clock_watch=clock_watch,
         database=foundation.database,
         conversations=rooms.conversations,
         memory=rooms.memory,
         models=rooms.models,
+        outcomes=rooms.models.outcomes.all,
         boxes=rooms.boxes,
         questions=rooms.questions,
         sandbox=sandbox,
         uplink=uplink_status,
+        sections={},
     )
     return Router(
         ClientServices(
