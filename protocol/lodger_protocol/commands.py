@@ -291,6 +291,12 @@ class AgentUpdate(WireModel):
     body: JsonMap
 
 
+class AgentDelete(WireModel):
+    type: Literal["agent_delete"]
+    request_id: RequestId
+    agent_id: Identifier
+
+
 class ListModels(WireModel):
     type: Literal["list_models"]
     request_id: RequestId
@@ -367,6 +373,7 @@ Command: TypeAlias = (
     | AgentRetrieve
     | AgentCreate
     | AgentUpdate
+    | AgentDelete
     | ListModels
     | UpdateModel
     | ListConnectProviders

@@ -53,7 +53,6 @@ FAILED_SHAPES: Final[Mapping[str, FailedShape]] = dict(
         _shape("skill_enable", "skill_path", name="", link_path=""),
         _shape("skill_disable", "name"),
         _shape("create_agent"),
-        _shape("agent_delete", "agent_id"),
         # 4.9 teleport and newer
         _shape("teleport_probe", "runtime", supported=False),
         _shape("launch_subagent", "runtime"),
@@ -116,6 +115,7 @@ SERVED_SHAPES: Final[Mapping[str, FailedShape]] = dict(
         _shape("remove_queue_item", "item_id"),
         _shape("resume_queue", "runtime", resumed=0),
         _shape("runtime_external_tools_update"),
+        _shape("agent_delete", "agent_id"),
         _shape("conversation_list", conversations=[]),
         _shape("conversation_retrieve", conversation=None),
         _shape("conversation_messages_list", messages=[], next_before=None, has_more=False),

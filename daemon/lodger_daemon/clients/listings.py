@@ -10,6 +10,7 @@ from lodger_daemon.turns.contract import AgentRecord, ConversationError
 from lodger_daemon.turns.stored_messages import whole_id
 from lodger_protocol.commands import (
     AgentCreate,
+    AgentDelete,
     AgentList,
     AgentRetrieve,
     AgentUpdate,
@@ -27,6 +28,7 @@ PAGE_LIMIT: Final = 999
 
 Listing = (
     AgentCreate
+    | AgentDelete
     | AgentList
     | AgentRetrieve
     | AgentUpdate
@@ -61,6 +63,9 @@ async def _payload(connection: ClientConnection, command: Listing) -> JsonObject
         case AgentUpdate():
             changed = await conversations.update_agent(AgentId(command.agent_id), {**command.body})
             return {"agent": await _agent(connection, changed)}
+        case AgentDelete():
+            await conversations.delete_agent(AgentId(command.agent_id))
+            return {"agent_id": command.agent_id}
         case ConversationList():
             query = command.query or {}
             agent_id = query.get("agent_id")

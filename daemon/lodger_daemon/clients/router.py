@@ -18,6 +18,7 @@ from lodger_daemon.turns.contract import ConversationError
 from lodger_protocol.commands import (
     AbortMessage,
     AgentCreate,
+    AgentDelete,
     AgentList,
     AgentRetrieve,
     AgentUpdate,
@@ -152,6 +153,7 @@ _Working = (
     | ConnectProvider
     | DisconnectProvider
     | AgentCreate
+    | AgentDelete
     | AgentList
     | AgentRetrieve
     | AgentUpdate
@@ -200,6 +202,7 @@ def _work(connection: ClientConnection, command: _Working) -> tuple[Work, Conver
             return partial(device.providers, connection, command), None
         case (
             AgentCreate()
+            | AgentDelete()
             | AgentList()
             | AgentRetrieve()
             | AgentUpdate()

@@ -36,6 +36,9 @@ _COLUMNS = (
 )
 
 
+_AGENT_IS_THERE = "agent_id NOT IN (SELECT agent_id FROM agents WHERE deleted_at IS NOT NULL)"
+
+
 @dataclass(frozen=True, slots=True)
 class ConversationState:
     """What a turn needs to know before it starts."""
@@ -123,7 +126,8 @@ def find(connection: sqlite3.Connection, conversation_id: str) -> ConversationRe
     if conversation_id == DEFAULT_CONVERSATION:
         return None
     row = connection.execute(
-        f"SELECT {_COLUMNS} FROM conversations WHERE conversation_id = ? ORDER BY number LIMIT 1", (conversation_id,)
+        f"SELECT {_COLUMNS} FROM conversations WHERE conversation_id = ? AND {_AGENT_IS_THERE} ORDER BY number LIMIT 1",
+        (conversation_id,),
     ).fetchone()
     return _record(connection, row) if row else None
 
@@ -134,7 +138,7 @@ def newest(
     """Last used first; hidden ones only if they are wanted too."""
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM conversations WHERE (?1 IS NULL OR agent_id = ?1) AND hidden <= ?3 "
-        "ORDER BY updated_at DESC, number DESC LIMIT ?2",
+        f"AND {_AGENT_IS_THERE} ORDER BY updated_at DESC, number DESC LIMIT ?2",
         (agent_id, limit, hidden),
     ).fetchall()
     return tuple(_record(connection, row) for row in rows)

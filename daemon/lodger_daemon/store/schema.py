@@ -24,7 +24,14 @@ class Step:
     statements: tuple[str, ...]
 
 
-STEPS: Final = (Step("first", FIRST_STATEMENTS), Step("spend", SPEND_STATEMENTS))
+_DELETED_AGENTS: Final = ("ALTER TABLE agents ADD COLUMN deleted_at REAL",)
+"""The transcript is append-only, so an agent that a person deletes is gone from every list and its rows stay."""
+
+STEPS: Final = (
+    Step("first", FIRST_STATEMENTS),
+    Step("spend", SPEND_STATEMENTS),
+    Step("deleted agents", _DELETED_AGENTS),
+)
 
 
 def schema_version(connection: sqlite3.Connection) -> int:

@@ -45,6 +45,8 @@ class Agents:
         if record is not None:
             self._prepare(agent_id, AgentCard(record.name, record.description, record.model))
             return record
+        if await self._services.database.read(lambda connection: agent_rows.deleted(connection, agent_id)):
+            raise ConversationError(f"Agent {agent_id} was deleted on this machine.")
         if agent_id not in await self._services.memory.remote_agents():
             raise ConversationError(f"There is no agent {agent_id} on this machine or at its hub.")
         try:
@@ -67,6 +69,23 @@ class Agents:
             return changed
 
         return await self._services.database.write(write)
+
+    async def delete(self, agent_id: AgentId) -> None:
+        """Take the agent out of every list for good; its memory and what was said stay on disk.
+
+        Raises: ConversationError while it has something to do.
+        """
+        now = self._services.clock.wall()
+
+        def write(connection: sqlite3.Connection) -> None:
+            if agent_rows.at_work(connection, agent_id):
+                raise ConversationError(
+                    "The agent is at work, or messages wait for it. Stop its turns and empty its queues first."
+                )
+            if not agent_rows.delete(connection, agent_id, now):
+                raise ConversationError(f"Agent {agent_id} not found")
+
+        await self._services.database.write(write)
 
     async def memory_ready(self, agent_id: AgentId) -> None:
         """Waits for a first clone; afterwards it costs nothing."""

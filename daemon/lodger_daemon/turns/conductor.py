@@ -195,6 +195,13 @@ class Conversations:
     async def update_agent(self, agent_id: AgentId, changes: JsonObject) -> AgentRecord:
         return await self._states.update_agent(agent_id, changes)
 
+    async def delete_agent(self, agent_id: AgentId) -> None:
+        async def change() -> None:
+            await self._agents.delete(agent_id)
+            await self._registry.forget(agent_id)
+
+        await finish_regardless(change())
+
     async def list_conversations(
         self, agent_id: AgentId | None, limit: int = 50, hidden: bool = True
     ) -> tuple[ConversationRecord, ...]:

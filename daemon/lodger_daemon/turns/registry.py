@@ -105,6 +105,14 @@ class Registry:
     def of_agent(self, agent_id: AgentId) -> tuple[ConversationActor, ...]:
         return tuple(actor for key, actor in self._actors.items() if key.agent_id == agent_id)
 
+    async def forget(self, agent_id: AgentId) -> None:
+        """The agent is no more: whoever asks for its conversations from now on hears so."""
+        gone = [key for key in self._actors if key.agent_id == agent_id]
+        actors = [self._actors.pop(key) for key in gone]
+        for key in gone:
+            self._last_used.pop(key, None)
+        await asyncio.gather(*(actor.aclose() for actor in actors))
+
     def all_in_use(self) -> tuple[ConversationActor, ...]:
         return tuple(self._actors.values())
 

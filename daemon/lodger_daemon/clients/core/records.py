@@ -10,7 +10,7 @@ def agent_object(agent: AgentRecord, model: ModelInfo | None) -> JsonObject:
     provider, _, model_name = agent.model.partition("/")
     context_window = model.context_window if model is not None else 0
     max_tokens = model.max_output_tokens if model is not None else 0
-    return {
+    shown: JsonObject = {
         "id": agent.id,
         "name": agent.name,
         "description": agent.description or None,
@@ -36,6 +36,9 @@ def agent_object(agent: AgentRecord, model: ModelInfo | None) -> JsonObject:
             "max_tokens": max_tokens,
         },
     }
+    if agent.hidden:
+        shown["hidden"] = True
+    return shown
 
 
 def conversation_object(conversation: ConversationRecord) -> JsonObject:

@@ -271,3 +271,46 @@ async def test_a_recompiled_prompt_is_that_of_the_next_request(wire: WireHouse) 
     await wire.house.restart()
     await said(wire, made["id"], "two")
     assert wire.house.models.requests[-1].messages[0].text == answer["result"]  # type: ignore[union-attr]
+
+
+async def test_a_deleted_agent_is_gone_for_every_client(wire: WireHouse) -> None:
+    """As in capture 15. What was said with it stays stored: the transcript is append-only."""
+    asking = Asking(wire)
+    made = await asking.made(summary="Trip")
+    key = await said(wire, made["id"], "hello")
+    hidden = await asking.ask("agent_update", agent_id=asking.agent, body={"hidden": True})
+    assert hidden["agent"]["hidden"] is True
+    deleted = await asking.ask("agent_delete", agent_id=asking.agent)
+    assert deleted == {
+        "type": "agent_delete_response",
+        "request_id": deleted["request_id"],
+        "success": True,
+        "agent_id": asking.agent,
+    }
+    assert (await asking.ask("agent_list"))["agents"] == []
+    assert (await asking.ask("conversation_list"))["conversations"] == []
+    for command, named in (
+        ("agent_retrieve", {"agent_id": asking.agent}),
+        ("agent_update", {"agent_id": asking.agent, "body": {"name": "back"}}),
+        ("agent_delete", {"agent_id": asking.agent}),
+        ("conversation_retrieve", {"conversation_id": made["id"]}),
+    ):
+        answer = await asking.ask(command, **named)
+        assert not answer["success"], command
+    opened = await asking.ask("runtime_start", agent_id=asking.agent, conversation_id=made["id"])
+    assert "not found" in opened["error"]
+    assert "no agent" in str(await wire.house.conversations.submit(key, message("anybody?", "cm-late")))
+
+
+async def test_an_agent_at_work_is_not_deleted(wire: WireHouse) -> None:
+    asking = Asking(wire)
+    gate = wire.house.toolbox.gates["wait"] = Gate()
+    wire.house.models.play(calls("wait"), says("done"))
+    await wire.house.conversations.submit(wire.house.key, message("work", "cm-work"))
+    await gate.reached.wait()
+    refused = await asking.ask("agent_delete", agent_id=asking.agent)
+    assert not refused["success"] and "Stop its turns" in refused["error"]
+    assert refused["agent_id"] == asking.agent
+    gate.opened.set()
+    await wire.house.conversations.settled(wire.house.key)
+    assert (await asking.ask("agent_delete", agent_id=asking.agent))["success"]

@@ -193,7 +193,7 @@ REFUSED = {
     ),
     "a mode of no name": ("UPDATE conversations SET mode = 'yolo'", "CHECK"),
     "an agent of another shape": (
-        "INSERT INTO agents VALUES ('me', '', '', '', '', '[]', 0, 0, 0, NULL)",
+        "INSERT INTO agents VALUES ('me', '', '', '', '', '[]', 0, 0, 0, NULL, NULL)",
         "CHECK",
     ),
     "a changed audit line": ("UPDATE audit SET actor = 'nobody'", "append-only"),
