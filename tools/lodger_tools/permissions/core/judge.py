@@ -10,6 +10,7 @@ from typing import Final, assert_never
 
 from lodger_tools.permissions.core.modes import Mode
 from lodger_tools.permissions.core.reach import Reach, path_of, reach_of
+from lodger_tools.permissions.core.rule_words import rule_words
 from lodger_tools.permissions.core.rules import (
     COMMAND_TOOL,
     FILE_TOOLS,
@@ -19,6 +20,7 @@ from lodger_tools.permissions.core.rules import (
     ToolRule,
     command_allowed,
     command_hit,
+    parse_rule,
     path_matches,
     suggest_command_rule,
     tool_matches,
@@ -115,11 +117,12 @@ def _suggestions(call: CallToJudge, script: ParsedScript | None, home: str) -> t
             rule = suggest_command_rule(script.commands[0])
     elif call.tool_name in FILE_TOOLS:
         folder = posixpath.dirname(path_of(call, home))
-        if folder not in {"", "/"}:
+        # In a rule a folder's own star would stand for other folders too.
+        if folder not in {"", "/"} and not set(folder) & set("*?"):
             rule = f"{call.tool_name}(/{folder}/**)"
     if rule is None:
         return ()
-    return (Suggestion(SAVE_SUGGESTION_ID, rule, f"Always allow {rule} on this machine"),)
+    return (Suggestion(SAVE_SUGGESTION_ID, rule, rule_words(parse_rule(rule))),)
 
 
 def _script_of(call: CallToJudge) -> ParsedScript | None:
