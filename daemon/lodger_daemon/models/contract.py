@@ -118,6 +118,9 @@ class Usage:
     cached: int = 0
     cache_written: int = 0
     reasoning: int = 0
+    """Contained in `completion`."""
+    cost_nano_usd: int | None = None
+    """What the provider says it charges for the step, in 1e-9 USD; few do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from lodger_daemon.models.contract import (
     ProviderStatus,
     StepEnded,
 )
+from lodger_daemon.models.core.billing import Billing, billing_of
 from lodger_daemon.models.core.catalogue import entry, first_model, models_of
 from lodger_daemon.models.core.dialects import encode
 from lodger_daemon.models.core.frames import ListedModel
@@ -215,6 +216,14 @@ class Models:
             )
         words = "practice model: offline and rule-based, for trying Lodger without a real model"
         return (*statuses, ProviderStatus(PRACTICE, "", None, "none", words))
+
+    def billing(self, handle: str) -> Billing | None:
+        """By whose price list steps of this model are paid; None for one that no connected provider serves."""
+        name, model = split_handle(handle)
+        if name == PRACTICE:
+            return Billing.OWN_MACHINE
+        provider = self._registry.get(name)
+        return billing_of(provider, model) if provider is not None else None
 
     def worker_pids(self) -> tuple[int, ...]:
         """Of the workers that run now, for status and measurements."""

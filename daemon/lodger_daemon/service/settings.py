@@ -12,6 +12,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from lodger_daemon.models.core.providers import split_handle
+from lodger_daemon.spend.core.limits import NANO_PER_USD, Limits, SpendLimits
+from lodger_daemon.spend.core.prices import Price, price_per_million
 from lodger_tools.permissions.core.judge import RuleSet
 from lodger_tools.permissions.core.modes import Mode
 from lodger_tools.permissions.core.rules import BadRule, parse_rule
@@ -88,6 +91,56 @@ class QuestionSettings(_Section):
     """A question nobody answers is denied then, and the turn goes on."""
 
 
+class ScopeLimits(_Section):
+    tokens: int | None = Field(default=None, ge=1, le=10**15)
+    usd: float | None = Field(default=None, gt=0, le=1e6, allow_inf_nan=False)
+
+    def limits(self) -> Limits:
+        return Limits(self.tokens, round(self.usd * NANO_PER_USD) if self.usd is not None else None)
+
+
+class ModelPrice(_Section):
+    """Dollars for a million tokens; 0 for what costs nothing."""
+
+    input: float = Field(ge=0, le=1e6, allow_inf_nan=False)
+    output: float = Field(ge=0, le=1e6, allow_inf_nan=False)
+    cached_input: float | None = Field(default=None, ge=0, le=1e6, allow_inf_nan=False)
+    cache_write: float | None = Field(default=None, ge=0, le=1e6, allow_inf_nan=False)
+
+
+class SpendSettings(_Section):
+    """Reaching a limit stops the turn with a question."""
+
+    turn: ScopeLimits = ScopeLimits()
+    agent: ScopeLimits = ScopeLimits()
+    """One agent in one day."""
+    day: ScopeLimits = ScopeLimits()
+    """The whole machine in one day."""
+    unknown_price: Literal["ask", "allow"] = "ask"
+    """What a money limit means for a model whose price is not known."""
+    prices: dict[str, ModelPrice] = Field(default_factory=dict)
+    """By handle; they win over the table that comes with the program."""
+
+    def limits(self) -> SpendLimits:
+        return SpendLimits(
+            self.turn.limits(), self.agent.limits(), self.day.limits(), unpriced_allowed=self.unknown_price == "allow"
+        )
+
+    def own_prices(self) -> dict[str, Price]:
+        return {
+            handle: price_per_million(price.input, price.output, price.cached_input, price.cache_write)
+            for handle, price in self.prices.items()
+        }
+
+    @field_validator("prices")
+    @classmethod
+    def _handles(cls, prices: dict[str, ModelPrice]) -> dict[str, ModelPrice]:
+        for handle in prices:
+            if not all(split_handle(handle)):
+                raise ValueError(f"{handle!r} is no model handle such as openai/gpt-5")
+        return prices
+
+
 class Settings(_Section):
     machine: MachineSettings = MachineSettings()
     hub: HubSettings = HubSettings()
@@ -95,6 +148,7 @@ class Settings(_Section):
     providers: dict[str, ProviderSettings] = Field(default_factory=dict)
     permissions: PermissionSettings = PermissionSettings()
     questions: QuestionSettings = QuestionSettings()
+    spend: SpendSettings = SpendSettings()
 
 
 def load_settings(path: Path) -> Settings:

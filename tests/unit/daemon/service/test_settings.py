@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lodger_daemon.service.settings import Settings, SettingsError, load_settings
+from lodger_daemon.service.settings import Settings, SettingsError, load_settings, parse_settings
 from lodger_daemon.service.settings_file import SettingsFile
 from lodger_tools.permissions.core.modes import Mode
 
@@ -31,6 +31,19 @@ def test_no_file_means_defaults(tmp_path: Path) -> None:
         ("[permissions]\nask_every_command = 'no'", "permissions.ask_every_command"),
         ("[providers.x]\nbase_url = 3", "providers.x.base_url"),
         ("[questions]\nexpire_after_s = -1", "questions.expire_after_s"),
+        ("[spend]\nday = 5", "spend.day"),
+        ("[spend.day]\nusd = 0", "spend.day.usd"),
+        ("[spend.day]\nusd = nan", "spend.day.usd"),
+        ("[spend.day]\nusd = inf", "spend.day.usd"),
+        ("[spend.day]\nusd = '5'", "spend.day.usd"),
+        ("[spend.turn]\ntokens = 0", "spend.turn.tokens"),
+        ("[spend.turn]\ntokens = true", "spend.turn.tokens"),
+        ("[spend.turn]\ntokens = 1.5", "spend.turn.tokens"),
+        ("[spend.agents]\ntokens = 1", "spend.agents"),
+        ("[spend]\nunknown_price = 'free'", "spend.unknown_price"),
+        ("[spend.prices.'openai/x']\ninput = 1", "spend.prices.openai/x.output"),
+        ("[spend.prices.'openai/x']\ninput = -1\noutput = 1", "spend.prices.openai/x.input"),
+        ("[spend.prices.gpt]\ninput = 1\noutput = 1", "no model handle"),
         ("[oops", "not TOML"),
         ("\udcff", "not TOML"),
     ],
@@ -73,3 +86,11 @@ def test_a_broken_file_is_never_replaced(tmp_path: Path) -> None:
     with pytest.raises(SettingsError):
         SettingsFile(path).add_rule("deny", "Bash")
     assert path.read_text() == "[permissions\ndeny = ['Bash']"
+
+
+def test_the_example_of_the_page_is_usable() -> None:
+    page = (Path(__file__).resolve().parents[4] / "docs/settings.md").read_text()
+    example = page.partition("```toml\n")[2].partition("```")[0]
+    settings = parse_settings(example.encode(), "the page")
+    assert settings.spend.limits().turn.nano_usd == 2_500_000_000
+    assert settings.spend.own_prices()["mine/large"].base.cached == 100_000
