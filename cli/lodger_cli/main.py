@@ -59,7 +59,7 @@ WhileFd = Annotated[int, typer.Option("--while-fd", hidden=True)]
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from lodger_daemon.service.machine import VERSION
+        from lodger_daemon.version import VERSION
 
         typer.echo(f"lodger {VERSION}")
         raise typer.Exit

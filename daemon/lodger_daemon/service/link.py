@@ -14,11 +14,11 @@ from lodger_daemon.clock import Clock
 from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.remote import MemoryRemote
 from lodger_daemon.randomness import Rng
-from lodger_daemon.service.machine import VERSION
 from lodger_daemon.service.options import DaemonOptions
 from lodger_daemon.service.settings import Settings
 from lodger_daemon.uplink.link import Uplink
 from lodger_daemon.uplink.timing import UplinkTiming
+from lodger_daemon.version import VERSION
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,8 @@
 """What clients are told of this machine: implements `DeviceFacts`."""
 
-from typing import Final
-
 from lodger_daemon.identity import AgentId
 from lodger_daemon.service.persons_rules import PersonsRules
-
-VERSION: Final = "0.1.0"
+from lodger_daemon.version import VERSION
 
 
 class Machine:

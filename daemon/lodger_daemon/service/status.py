@@ -19,7 +19,6 @@ from lodger_daemon.models.outcomes import ModelOutcome
 from lodger_daemon.paths import Paths
 from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.service.clock_watch import ClockWatch
-from lodger_daemon.service.machine import VERSION
 from lodger_daemon.service.sandbox_check import SandboxCheck
 from lodger_daemon.store import question_rows
 from lodger_daemon.store.database import Database
@@ -27,6 +26,7 @@ from lodger_daemon.store.overview_rows import BusyConversation, busy
 from lodger_daemon.store.question_rows import StoredQuestion
 from lodger_daemon.turns.contract import AgentRecord, ConversationError, ConversationService
 from lodger_daemon.uplink.core.status import UplinkStatus
+from lodger_daemon.version import VERSION
 from lodger_tools.box.contract import Boxes
 from lodger_tools.json_value import Json, JsonObject
 
