@@ -78,7 +78,10 @@ AcceptResult: TypeAlias = ItemAccepted | ItemDuplicate | ItemRefused
 def accept(
     connection: sqlite3.Connection, key: ConversationKey, item: NewItem, disposition: Disposition, now: WallTime
 ) -> AcceptResult:
-    """Makes the conversation if it is new. `disposition` is what the client will be told, now and when it resends."""
+    """Makes the conversation if it is new. `disposition` is what the client will be told, now and when it resends.
+
+    A person's new message puts parked ones back in line, before itself.
+    """
     if not item.submission.messages:
         return ItemRefused("There is no message in it.")
     conversation = conversation_rows.ensure(connection, key, now)
@@ -90,6 +93,8 @@ def accept(
     if isinstance(room, NoRoom):
         return ItemRefused(room.reason)
     dropped = _make_room(connection, key, conversation, room, now)
+    if item.kind is ItemKind.MESSAGE:
+        resume(connection, key)
     _insert(connection, conversation, item, disposition, now)
     stored = get(connection, key, first.client_message_id)
     assert stored is not None

@@ -59,7 +59,8 @@ class ConversationActor:
         """Promise the next turn to an input that is about to be stored; None when it has to queue."""
         if self._claimed or not isinstance(self._state, Idle) or self.desk.stopping:
             return None
-        if next_batch(self.desk.waiting(), Moment.TURN_START):
+        if self.desk.waiting():
+            # Parked messages go on with the new one, and before it.
             return None
         self._claimed = True
         self._idle.clear()
@@ -76,6 +77,10 @@ class ConversationActor:
         work.reserved = True
         self.desk.take_input(work, (item,), first=True)
         self.feed(told.InputWaits(work.lease, turn_id, True, self.desk.services.options.max_steps))
+
+    def expect(self) -> None:
+        """Something was queued; a pump follows."""
+        self._idle.clear()
 
     def pump(self) -> None:
         """Start the head of the queue if nothing else owns the conversation."""
@@ -101,16 +106,26 @@ class ConversationActor:
         self._lease = Lease(self._lease + 1)
         return self._lease
 
-    def abort(self) -> TurnId | None:
-        """The turn that is being aborted now; None when there is nothing (more) to abort."""
+    def abort(self) -> asyncio.Task[None] | None:
+        """Interrupt the turn for a person; None when there is nothing (more) to interrupt.
+
+        What is returned ends once a crash can no longer undo it and the messages that wait are parked.
+        """
+        work = self.desk.work
+        if not self.interrupt() or work is None:
+            return None
+        # Seen by the unwinding before it takes its first step: it writes nothing before this is written.
+        work.interruption = self._spawn(None, closing_work.keep_interruption(self.desk, work.turn_id))
+        return work.interruption
+
+    def interrupt(self) -> bool:
+        """Whether a turn is being interrupted now."""
         before = self._state
         if isinstance(before, Active) and isinstance(before.phase, Asking):
             # Taken off the screen before anybody is shown the idle conversation.
             self.desk.question = None
         self.feed(told.AbortAsked())
-        if isinstance(before, Active) and isinstance(self._state, Cancelling):
-            return before.turn.turn_id
-        return None
+        return isinstance(before, Active) and isinstance(self._state, Cancelling)
 
     def answer(self, question_id: QuestionId, answer: Answer, rejudged: CallProgress | None) -> None:
         self.desk.question = None

@@ -5,7 +5,8 @@ import sqlite3
 from dataclasses import dataclass
 
 from lodger_daemon.clock import WallTime
-from lodger_daemon.identity import RunId
+from lodger_daemon.identity import RunId, TurnId
+from lodger_daemon.store import inbox_rows, turn_rows
 from lodger_daemon.store.journal_rows import OutcomeStatus
 from lodger_daemon.store.run_rows import RunStatus
 from lodger_daemon.turns import records
@@ -53,6 +54,9 @@ async def unwind(desk: Desk, action: do.Unwind) -> None:
     if desk.stopping:
         return
     await _withdraw_questions(desk, action)
+    if work.interruption is not None:
+        # Or the next turn would take what this parks.
+        await asyncio.wait({work.interruption})
     step = work.step if work.step is not None and not work.step.ended else None
     batch = action.batch if work.batch_recorded else None
     open_calls = _open_calls(work, batch)
@@ -67,6 +71,20 @@ async def unwind(desk: Desk, action: do.Unwind) -> None:
         _publish_ends(desk, batch, open_calls, results)
     _leave(desk, work)
     desk.feed(told.Unwound(action.lease))
+
+
+async def keep_interruption(desk: Desk, turn_id: TurnId) -> None:
+    """A person stopped this turn: that is kept, and what waits stays where it is until they go on."""
+    key, now = desk.key, desk.services.clock.wall()
+
+    def write(connection: sqlite3.Connection) -> int:
+        turn = turn_rows.get(connection, turn_id)
+        if turn is not None and turn.status == "active":
+            records.mark_aborted(connection, turn_id, now)
+        return inbox_rows.park(connection, key)
+
+    if await desk.durably(write):
+        desk.publish_queue()
 
 
 async def stop_tasks(work: TurnWork) -> None:

@@ -72,6 +72,8 @@ class TurnWork:
     """Of everything that joined this turn so far: they are what its runs are told apart by."""
     step: Step | None = None
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    interruption: "asyncio.Task[None] | None" = None
+    """Writes down that a person stopped this turn."""
     started_calls: set[ToolCallId] = field(default_factory=set)
     """Of the present batch: in the journal."""
     finished_calls: set[ToolCallId] = field(default_factory=set)

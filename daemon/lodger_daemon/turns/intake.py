@@ -1,7 +1,6 @@
 """What people send while a conversation rests or works: accepted, removed, interrupted, let go on."""
 
 import asyncio
-import sqlite3
 from typing import Literal
 
 from lodger_daemon.identity import ConversationKey, QueueItemId, RunId, TurnId
@@ -54,21 +53,16 @@ class Intake:
         return self._receipt(actor, turn_id, disposition, result)
 
     async def abort(self, key: ConversationKey, run_id: RunId | None) -> bool:
+        """Interrupt the turn and park the messages that wait; a new message or `resume` lets them go on."""
         actor = await self._registry.actor(key)
         state = actor.state
         if run_id is not None and isinstance(state, Active) and state.turn.run_id not in (None, run_id):
             return False
-        turn_id = actor.abort()
-        if turn_id is None:
+        kept = actor.abort()
+        if kept is None:
             return False
-        now = self._services.clock.wall()
-
-        def mark(connection: sqlite3.Connection) -> None:
-            if recovery.is_active(connection, turn_id):
-                records.mark_aborted(connection, turn_id, now)
-
         # Acknowledged only once a crash can no longer undo it.
-        await self._database.write(mark)
+        await finish_regardless(kept)
         return True
 
     async def remove(self, key: ConversationKey, item_id: QueueItemId) -> bool:
@@ -123,6 +117,7 @@ class Intake:
                     loop.call_soon(actor.begin, turn_id, stored)
                 else:
                     removed = tuple(QueueRemoval(item.client_message_id, "cancelled") for item in dropped)
+                    actor.expect()
                     loop.call_soon(self._queued, actor, removed)
                 return Accepted(disposition)
 

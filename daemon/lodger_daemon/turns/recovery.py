@@ -125,10 +125,5 @@ def _calls_message_id(message: TranscriptMessage) -> MessageId:
     return MessageId(text_of(message.content, "calls_message_id") or message.message_id)
 
 
-def is_active(connection: sqlite3.Connection, turn_id: TurnId) -> bool:
-    turn = turn_rows.get(connection, turn_id)
-    return turn is not None and turn.status == "active"
-
-
 def reserved_of(connection: sqlite3.Connection, turn_id: TurnId) -> tuple[InboxItem, ...]:
     return tuple(i for i in inbox_rows.of_turn(connection, turn_id) if i.status is ItemStatus.RESERVED)

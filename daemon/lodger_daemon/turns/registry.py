@@ -173,7 +173,7 @@ class Registry:
             collecting = ()
         actor.recover(work, event, collecting)
         if left.aborted:
-            actor.abort()
+            actor.interrupt()
 
     async def _announce_ends(self) -> None:
         """Tell of turns that ended on paper just before the daemon stopped."""

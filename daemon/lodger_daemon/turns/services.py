@@ -81,7 +81,7 @@ class TurnServices:
     options: TurnOptions
 
 
-async def finish_regardless(work: Coroutine[Any, Any, T]) -> T:
+async def finish_regardless(work: Coroutine[Any, Any, T] | asyncio.Task[T]) -> T:
     """Await `work` to its end even when the waiter is cancelled, also twice; that is passed on then.
 
     For a commit together with the change of memory that must follow it: half of the two is a lie. What `work` waits

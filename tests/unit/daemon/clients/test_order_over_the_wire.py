@@ -276,6 +276,32 @@ async def test_a_queued_message_is_removed(wire: WireHouse) -> None:
     await finished(client)
 
 
+async def test_an_abort_parks_the_queue_for_every_client_until_it_is_resumed(wire: WireHouse) -> None:
+    """PROTOCOL.md 10.1: `paused` on queue items, `resume_queue`."""
+    client = wire.client()
+    await client.ask(start(wire))
+    gate = Gate()
+    wire.house.models.play([*says("Hello")[:1], gate], says("two then"))
+    await client.ask(message(wire, "one"))
+    await client.until(lambda: bool(client.deltas("assistant_message")))
+    assert (await client.ask(message(wire, "two")))["disposition"] == "queued"
+    client.forget()
+    await client.ask({"type": "abort_message", "request_id": "a", "runtime": runtime(wire)})
+    await finished(client)
+    assert [item.get("paused") for item in client.of("update_queue")[-1]["queue"]] == [True]
+    late = wire.client()
+    await late.ask(start(wire))
+    assert [item.get("paused") for item in late.of("update_queue")[-1]["queue"]] == [True]
+    client.forget()
+    response = await client.ask({"type": "resume_queue", "request_id": "r", "runtime": runtime(wire)})
+    assert (response["resumed"], response["success"]) == (1, True)
+    await finished(client)
+    assert client.of("turn_finished")[0]["stop_reason"] == "end_turn"
+    assert client.of("update_queue")[-1]["queue"] == []
+    again = await client.ask({"type": "resume_queue", "request_id": "s", "runtime": runtime(wire)})
+    assert (again["resumed"], again["success"]) == (0, True)
+
+
 async def test_a_client_without_a_person_says_so(wire: WireHouse) -> None:
     client = wire.client()
     await client.ask(start(wire, client_info={"name": "ask", "capabilities": ["no_questions"]}))

@@ -2,24 +2,66 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from lodger_daemon.identity import ClientMessageId, QueueItemId, TurnId
-from lodger_daemon.inbox.core.items import InboxItem, ItemKind, ItemStatus, NewItem, TurnSettings
-from lodger_daemon.inbox.core.rules import HARD_LIMIT, SOFT_LIMIT, Moment
-from lodger_daemon.inbox.inbox import Batch, Inbox
+from lodger_daemon.identity import ClientMessageId, ConversationKey, QueueItemId, RunId, TurnId
+from lodger_daemon.inbox.core.items import CancelCause, InboxItem, ItemKind, ItemStatus, NewItem, TurnSettings
+from lodger_daemon.inbox.core.rules import HARD_LIMIT, SOFT_LIMIT, Moment, batch_content, batch_settings
 from lodger_daemon.store import inbox_rows, run_rows, turn_rows
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StateConflict
-from lodger_daemon.store.inbox_rows import ItemAccepted, ItemDuplicate, ItemRefused
+from lodger_daemon.store.inbox_rows import AcceptResult, ItemAccepted, ItemDuplicate, ItemRefused
 from lodger_daemon.store.run_rows import RunStatus
+from lodger_daemon.turns import records, recovery
 from lodger_daemon.turns.contract import InputMessage, Submission
 from lodger_daemon.turns.core.events import QueuedItem
 from lodger_daemon.turns.core.stop_reasons import StopReason
 from support.store_rows import KEY, NOW, OTHER_KEY, RUN, TURN, HandClock, open_database, start_turn, submission
 
 NOTE = ItemKind.TASK_NOTIFICATION
+
+
+class Inbox:
+    """The inbox's changes, each a transaction as the turns room makes it."""
+
+    def __init__(self, database: Database, clock: HandClock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def accept(
+        self, key: ConversationKey, item: NewItem, disposition: Literal["started", "queued"]
+    ) -> AcceptResult:
+        now = self._clock.wall()
+        return await self._database.write(lambda c: records.accept(c, key, item, disposition, None, now))
+
+    async def reserve(self, turn: TurnId, begin: bool) -> tuple[InboxItem, ...]:
+        now, moment = self._clock.wall(), Moment.TURN_START if begin else Moment.TOOL_BOUNDARY
+        start = records.TurnBegin(turn, "message") if begin else None
+        return await self._database.write(lambda c: records.reserve(c, KEY, moment, None, turn, start, now))
+
+    def queue(self) -> tuple[QueuedItem, ...]:
+        return tuple(item.as_queued() for item in self.waiting())
+
+    def waiting(self) -> tuple[InboxItem, ...]:
+        return self._database.read_now(lambda c: inbox_rows.waiting(c, KEY))
+
+    async def admit(self, turn: TurnId, run: RunId) -> tuple[InboxItem, ...]:
+        return await self._database.write(lambda c: inbox_rows.admit(c, turn, run))
+
+    async def release(self, turn: TurnId) -> int:
+        return await self._database.write(lambda c: inbox_rows.release(c, turn))
+
+    async def remove(self, key: ConversationKey, number: int) -> InboxItem | None:
+        now = self._clock.wall()
+        return await self._database.write(lambda c: inbox_rows.cancel(c, key, number, CancelCause.REMOVED, now))
+
+    async def park(self) -> int:
+        return await self._database.write(lambda c: inbox_rows.park(c, KEY))
+
+    async def resume(self) -> int:
+        return await self._database.write(lambda c: inbox_rows.resume(c, KEY))
 
 
 def expected(number: int, name: str, **changes) -> InboxItem:
@@ -47,10 +89,8 @@ async def accept(inbox: Inbox, *names: str, kind: ItemKind = ItemKind.MESSAGE, *
         assert isinstance(result, ItemAccepted)
 
 
-async def reserve(inbox: Inbox, turn: TurnId = TURN) -> Batch | None:
-    return await inbox.reserve(
-        KEY, turn, Moment.TURN_START, prepare=lambda c: turn_rows.start(c, KEY, turn, "message", NOW)
-    )
+async def reserve(inbox: Inbox, turn: TurnId = TURN) -> tuple[InboxItem, ...]:
+    return await inbox.reserve(turn, begin=True)
 
 
 async def start_run(database: Database) -> None:
@@ -58,7 +98,7 @@ async def start_run(database: Database) -> None:
 
 
 def waiting_names(inbox: Inbox) -> list[str]:
-    return [item.client_message_id for item in inbox.waiting(KEY)]
+    return [item.client_message_id for item in inbox.waiting()]
 
 
 async def test_a_resent_message_is_told_what_it_was_told_first(tmp_path: Path) -> None:
@@ -84,7 +124,7 @@ async def test_every_field_of_a_submission_survives(tmp_path: Path) -> None:
     )
     full = Submission(messages, False, ("Bash",), "turn_end", "group")
     await inbox.accept(KEY, NewItem(full, ItemKind.CRON_PROMPT, "cron"), "queued")
-    assert inbox.waiting(KEY) == (
+    assert inbox.waiting() == (
         expected(
             1, "a", kind=ItemKind.CRON_PROMPT, source="cron", messages=messages, delivery="turn_end",
             settings=TurnSettings(False, ("Bash",)), connection_group="group",
@@ -97,7 +137,7 @@ async def test_an_empty_submission_is_refused(tmp_path: Path) -> None:
     database = open_database(tmp_path)
     inbox = Inbox(database, HandClock())
     assert await inbox.accept(KEY, NewItem(Submission(())), "started") == ItemRefused("There is no message in it.")
-    assert inbox.queue(KEY) == ()
+    assert inbox.queue() == ()
     await database.aclose()
 
 
@@ -105,20 +145,19 @@ async def test_the_way_of_a_message_from_acceptance_to_answer(tmp_path: Path) ->
     database = open_database(tmp_path)
     inbox = Inbox(database, HandClock())
     await accept(inbox, "a", "b")
-    assert inbox.queue(KEY) == tuple(
+    assert inbox.queue() == tuple(
         QueuedItem(QueueItemId(f"q-{number}"), ClientMessageId(name), "message", "user", "hello", NOW)
         for number, name in ((1, "a"), (2, "b"))
     )
     batch = await reserve(inbox)
-    assert batch == Batch((expected(1, "a"), expected(2, "b")))
-    assert batch.client_message_ids == ("a", "b")
-    assert batch.content == [
+    assert batch == (expected(1, "a"), expected(2, "b"))
+    assert batch_content(batch) == [
         {"type": "text", "text": "hello"},
         {"type": "text", "text": "\n"},
         {"type": "text", "text": "hello"},
     ]
-    assert batch.settings == TurnSettings()
-    assert inbox.queue(KEY) == ()
+    assert batch_settings(batch) == TurnSettings()
+    assert inbox.queue() == ()
     await start_run(database)
     admitted = await inbox.admit(TURN, RUN)
     assert [item.client_message_id for item in admitted] == ["a", "b"]
@@ -135,12 +174,10 @@ async def test_the_way_of_a_message_from_acceptance_to_answer(tmp_path: Path) ->
 async def test_nothing_is_reserved_and_no_turn_starts_when_nothing_waits(tmp_path: Path) -> None:
     database = open_database(tmp_path)
     inbox = Inbox(database, HandClock())
-    assert await reserve(inbox) is None
-    assert inbox.has_work(KEY, Moment.TURN_START) is False
+    assert await reserve(inbox) == ()
     assert await database.read(turn_rows.all_active) == ()
     await accept(inbox, "a")
-    assert inbox.has_work(KEY, Moment.TURN_START) is True
-    assert await inbox.conversations_with_work() == (KEY,)
+    assert await database.read(inbox_rows.keys_with_work) == (KEY,)
     await database.aclose()
 
 
@@ -177,12 +214,11 @@ async def test_after_a_crash_reserved_items_return_and_admitted_ones_do_not(tmp_
     await start_run(database)
     await inbox.admit(TURN, RUN)
     await accept(inbox, "b")
-    await inbox.reserve(KEY, TURN, Moment.TOOL_BOUNDARY)
+    await inbox.reserve(TURN, begin=False)
     await database.aclose()
     again = open_database(tmp_path)
     inbox = Inbox(again, HandClock())
-    released = await inbox.release_all()
-    assert [item.client_message_id for item in released] == ["b"]
+    await again.write(lambda c: recovery.put_in_order(c, NOW))
     assert waiting_names(inbox) == ["b"]
     assert [i.status for i in await again.read(lambda c: inbox_rows.of_turn(c, TURN))] == [ItemStatus.ADMITTED]
     await again.aclose()
@@ -192,12 +228,11 @@ async def test_a_waiting_item_is_removed_once_and_a_taken_one_is_not(tmp_path: P
     database = open_database(tmp_path)
     inbox = Inbox(database, HandClock())
     await accept(inbox, "a", "b")
-    assert await inbox.remove(KEY, QueueItemId("q-1")) == expected(1, "a")
-    assert await inbox.remove(KEY, QueueItemId("q-1")) is None
-    assert await inbox.remove(KEY, QueueItemId("nonsense")) is None
-    assert await inbox.remove(OTHER_KEY, QueueItemId("q-2")) is None
+    assert await inbox.remove(KEY, 1) == expected(1, "a")
+    assert await inbox.remove(KEY, 1) is None
+    assert await inbox.remove(OTHER_KEY, 2) is None
     await reserve(inbox)
-    assert await inbox.remove(KEY, QueueItemId("q-2")) is None
+    assert await inbox.remove(KEY, 2) is None
     cancelled = await database.read(lambda c: inbox_rows.get(c, KEY, ClientMessageId("a")))
     assert cancelled == expected(1, "a", status=ItemStatus.CANCELLED, outcome="removed")
     resent = await inbox.accept(KEY, NewItem(submission("a")), "queued")
@@ -210,21 +245,20 @@ async def test_an_abort_parks_messages_and_a_new_one_goes_on_behind_them(tmp_pat
     inbox = Inbox(database, HandClock())
     await accept(inbox, "a", "b")
     await accept(inbox, "n", kind=NOTE)
-    assert await inbox.park_all(KEY) == 2
-    assert [(item.client_message_id, item.paused) for item in inbox.queue(KEY)] == [
+    assert await inbox.park() == 2
+    assert [(item.client_message_id, item.paused) for item in inbox.queue()] == [
         ("a", True),
         ("b", True),
         ("n", False),
     ]
     batch = await reserve(inbox)
-    assert batch is not None
-    assert batch.client_message_ids == ("n",)
+    assert [item.client_message_id for item in batch] == ["n"]
     await inbox.release(TURN)
     await accept(inbox, "m", kind=NOTE)
-    assert await inbox.resume(KEY) == 2
-    assert await inbox.park_all(KEY) == 2
+    assert await inbox.resume() == 2
+    assert await inbox.park() == 2
     await accept(inbox, "c")
-    assert [item.paused for item in inbox.queue(KEY)] == [False] * 5
+    assert [item.paused for item in inbox.queue()] == [False] * 5
     assert waiting_names(inbox) == ["a", "b", "n", "m", "c"]
     await database.aclose()
 
@@ -237,12 +271,12 @@ async def test_a_persons_message_is_never_dropped(tmp_path: Path) -> None:
     result = await inbox.accept(KEY, NewItem(submission("one more")), "queued")
     assert isinstance(result, ItemAccepted)
     assert [item.client_message_id for item in result.dropped] == ["n1"]
-    assert [item.client_message_id for item in inbox.waiting(KEY)][:2] == ["n2", "m0"]
+    assert [item.client_message_id for item in inbox.waiting()][:2] == ["n2", "m0"]
     await accept(inbox, *(f"x{number}" for number in range(HARD_LIMIT - SOFT_LIMIT + 1)))
     assert "n2" not in waiting_names(inbox)
     refused = await inbox.accept(KEY, NewItem(submission("too many")), "queued")
     assert isinstance(refused, ItemRefused)
-    assert len(inbox.waiting(KEY)) == HARD_LIMIT
+    assert len(inbox.waiting()) == HARD_LIMIT
     note = await inbox.accept(KEY, NewItem(submission("n3"), NOTE, "task_notification"), "queued")
     assert isinstance(note, ItemRefused)
     await database.aclose()

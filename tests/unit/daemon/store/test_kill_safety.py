@@ -15,8 +15,7 @@ KILLS = 20
 CHILD = """
 import asyncio, pathlib, sys
 from lodger_daemon.identity import AgentId, ClientMessageId, ConversationId, ConversationKey, TurnId
-from lodger_daemon.inbox.core.items import NewItem
-from lodger_daemon.inbox.inbox import Inbox
+from lodger_daemon.inbox.core.items import CancelCause, NewItem
 from lodger_daemon.store import event_rows, inbox_rows
 from lodger_daemon.store.database import Database
 from lodger_daemon.system_clock import SystemClock
@@ -27,14 +26,15 @@ key = ConversationKey(AgentId("agent-1"), ConversationId("conv-1"))
 
 async def main():
     database = Database.open(folder / "lodger.db", lock=folder / "daemon.lock", clock=SystemClock())
-    inbox = Inbox(database, SystemClock())
     async def write(worker):
         number = 0
         while True:
             name = f"m-{round_number}-{worker}-{number}"
             message = InputMessage(ClientMessageId(name), "text", name)
-            result = await inbox.accept(key, NewItem(Submission((message,))), "queued")
-            await inbox.remove(key, result.item.id)
+            item = NewItem(Submission((message,)))
+            result = await database.write(lambda c: inbox_rows.accept(c, key, item, "queued", 1.0))
+            taken = result.item.item_number
+            await database.write(lambda c: inbox_rows.cancel(c, key, taken, CancelCause.REMOVED, 2.0))
             block = await database.write(lambda c: event_rows.reserve_numbers(c, key, 1))
             print(name, block, flush=True)
             number += 1

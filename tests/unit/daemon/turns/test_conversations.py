@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lodger_daemon.identity import QuestionId, QueueItemId
+from lodger_daemon.identity import ConversationKey, QuestionId, QueueItemId
 from lodger_daemon.memory.contract import ImportReport
 from lodger_daemon.models.contract import (
     AssistantMessage,
@@ -41,7 +41,7 @@ from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_daemon.turns.services import TurnOptions
 from lodger_tools.permissions.core.modes import Mode
 from lodger_tools.toolbox_contract import Scheduling, ToolDescription, ToolOutcome
-from support.turn_parts import SCHEMA, Gate, House, as_kept, calls, says
+from support.turn_parts import SCHEMA, Gate, House, as_kept, calls, message, says
 
 
 @pytest.fixture
@@ -561,16 +561,99 @@ async def test_a_waiting_message_can_be_removed(house: House) -> None:
     assert len(house.models.requests) == 1
 
 
-async def test_an_abort_leaves_the_queue_which_then_moves(house: House) -> None:
+async def stopped_with_two_waiting(house: House) -> ConversationKey:
     key = await house.start()
     gate = Gate()
-    house.models.play([TextChunk("x"), gate, *says("y")], says("second"))
+    house.models.play([TextChunk("x"), gate, *says("y")], says("all"))
     await house.say("one", "m1")
     await house.until(gate.reached.is_set)
     await house.say("two", "m2")
-    await house.conversations.abort(key)
+    await house.say("three", "m3")
+    assert await house.conversations.abort(key)
     await house.settled()
+    assert finished(house) == [(StopReason.CANCELLED, None)]
+    return key
+
+
+async def waiting(house: House) -> list[tuple[str, bool]]:
+    return [(item.client_message_id, item.paused) for item in (await house.conversations.snapshot(house.key)).queue]
+
+
+async def test_an_abort_parks_what_waits_until_the_person_goes_on(house: House) -> None:
+    key = await stopped_with_two_waiting(house)
+    assert await waiting(house) == [("m2", True), ("m3", True)]
+    shown = [event for event in house.events if isinstance(event, seen.QueueChanged)]
+    assert [item.paused for item in shown[-1].queue] == [True, True]
+    assert await house.conversations.resume_queue(key) == 2
+    await house.settled()
+    assert await house.conversations.resume_queue(key) == 0
+    assert said(house.models.requests[1]) == [["one"], ["two", "\n", "three"]]
+    assert await waiting(house) == []
+
+
+async def test_a_new_message_lets_parked_ones_go_on_before_it(house: House) -> None:
+    await stopped_with_two_waiting(house)
+    assert await house.say("four", "m4") == Accepted("queued")
+    await house.settled()
+    assert said(house.models.requests[1]) == [["one"], ["two", "\n", "three", "\n", "four"]]
     assert [reason for reason, _ in finished(house)] == [StopReason.CANCELLED, StopReason.END_TURN]
+
+
+async def test_a_notice_is_handled_while_messages_are_parked(house: House) -> None:
+    key = await stopped_with_two_waiting(house)
+    notice = message("task ended", "n1")
+    await house.conversations.submit_notice(key, notice, "task_notification", "task_notification")
+    await house.settled()
+    assert said(house.models.requests[1]) == [["one"], ["task ended"]]
+    assert await waiting(house) == [("m2", True), ("m3", True)]
+
+
+async def test_a_parked_message_can_be_removed_and_a_resent_one_releases_nothing(house: House) -> None:
+    key = await stopped_with_two_waiting(house)
+    assert await house.say("one", "m1") == Accepted("started", resent=True)
+    [first, _] = (await house.conversations.snapshot(key)).queue
+    assert await house.conversations.remove_queued(key, first.id)
+    assert await waiting(house) == [("m3", True)]
+    await house.settled()
+    assert len(house.models.requests) == 1
+
+
+async def test_what_was_parked_stays_parked_over_a_restart(house: House) -> None:
+    key = await stopped_with_two_waiting(house)
+    await house.crash()
+    await house.restart()
+    await house.settled()
+    assert await waiting(house) == [("m2", True), ("m3", True)]
+    assert await house.conversations.resume_queue(key) == 2
+    await house.settled()
+    assert said(house.models.requests[-1]) == [["one"], ["two", "\n", "three"]]
+
+
+async def test_nothing_parked_is_taken_while_the_abort_is_still_being_written(house: House) -> None:
+    key = await house.start()
+    gate = Gate()
+    house.models.play([TextChunk("x"), gate, *says("y")])
+    await house.say("one", "m1")
+    await house.until(gate.reached.is_set)
+    await house.say("two", "m2")
+    write, held = house.database.write, Gate()
+
+    async def held_write(fn: Callable[[sqlite3.Connection], Any]) -> Any:
+        if not held.reached.is_set():
+            await held.wait()
+        return await write(fn)
+
+    house.database.write = held_write  # type: ignore[method-assign]
+    abort = asyncio.ensure_future(house.conversations.abort(key))
+    await house.until(held.reached.is_set)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not abort.done()
+    held.opened.set()
+    assert await abort
+    await house.settled()
+    assert len(house.models.requests) == 1
+    assert await waiting(house) == [("m2", True)]
 
 
 async def test_memory_news_is_announced_once_admitted_and_repeated_until_then(house: House) -> None:
