@@ -50,9 +50,9 @@ async def _payload(connection: ClientConnection, command: ConversationChange) ->
         case ConversationRecompile():
             return {"result": await conversations.recompile(key)}
         case ConversationCompact():
-            result = await conversations.compact(key)
+            result = await conversations.compact(key, {**body})
             if not result.get("compacted"):
-                raise ConversationError("There was nothing to shorten, or the model could not summarise it.")
+                raise ConversationError(str(result.get("reason")))
             return {
                 "compaction": {
                     name: result.get(name) for name in ("num_messages_before", "num_messages_after", "summary")

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
+from lodger_daemon.backends.core.compaction import Mode as CompactionMode
 from lodger_daemon.clients.connection import ClientConnection
 from lodger_daemon.clients.core.bodies import runtime_of
 from lodger_daemon.clients.core.deltas import local_delta
@@ -77,28 +78,34 @@ async def execute_command(connection: ClientConnection, command: ExecuteCommand)
     fields: JsonObject = {"command_id": command.command_id, "input": typed}
     _lifecycle(connection, key, "slash_command_start", fields)
     try:
-        output, success = await work(connection, key), True
+        output, success = await work(connection, key, command.args or ""), True
     except (ConversationError, ValueError) as error:
         output, success = f"Failed: {error}", False
     _lifecycle(connection, key, "slash_command_end", {**fields, "output": output, "success": success})
     _executed(connection, command, success, output)
 
 
-async def _compact(connection: ClientConnection, key: ConversationKey) -> str:
-    result = await connection.services.conversations.compact(key)
+async def _compact(connection: ClientConnection, key: ConversationKey, args: str) -> str:
+    """`/compact`, `/compact all`, `/compact sliding_window`; what follows is a wish about the summary."""
+    mode, _, prompt = args.strip().partition(" ")
+    known = mode in list(CompactionMode)
+    wishes: JsonObject = {"mode": mode, "prompt": prompt} if known else {"prompt": args}
+    result = await connection.services.conversations.compact(key, wishes)
+    if not result.get("compacted"):
+        raise ConversationError(str(result.get("reason")))
     before, after = result.get("num_messages_before"), result.get("num_messages_after")
     text = f"Compaction completed. Message buffer length reduced from {before} to {after}."
     summary = result.get("summary")
     return f"{text}\n\nSummary: {summary}" if summary else text
 
 
-async def _reload(connection: ClientConnection, key: ConversationKey) -> str:
+async def _reload(connection: ClientConnection, key: ConversationKey, args: str) -> str:
     output = await connection.services.facts.reload()
     connection.show_device(key, force=False)
     return output
 
 
-_SLASH_COMMANDS: Final[dict[str, Callable[[ClientConnection, ConversationKey], Awaitable[str]]]] = {
+_SLASH_COMMANDS: Final[dict[str, Callable[[ClientConnection, ConversationKey, str], Awaitable[str]]]] = {
     "compact": _compact,
     "reload": _reload,
 }

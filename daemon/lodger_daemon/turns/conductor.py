@@ -5,7 +5,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final, Literal
 
+from lodger_daemon.backends.core.compaction_options import options_from
 from lodger_daemon.backends.core.transcript import text_of
+from lodger_daemon.backends.local.backend import NotCompacted
 from lodger_daemon.identity import AgentId, ConversationKey, QuestionId, QueueItemId, RunId
 from lodger_daemon.inbox.core.items import ItemKind, NewItem, Source
 from lodger_daemon.questions.core.rules import QuestionStatus
@@ -123,16 +125,20 @@ class Conversations:
     async def resume_queue(self, key: ConversationKey) -> int:
         return await self._intake.resume(key)
 
-    async def compact(self, key: ConversationKey) -> JsonObject:
+    async def compact(self, key: ConversationKey, wishes: JsonObject | None = None) -> JsonObject:
+        options = options_from(wishes or {})
         actor = await self._registry.actor(key)
         before = len(actor.desk.live.transcript.in_context)
-        shrunk = await actor.run_command("compact", step_work.compact(actor.desk, None))
-        after = len(actor.desk.live.transcript.in_context)
-        shown: JsonObject = {"compacted": shrunk, "num_messages_before": before, "num_messages_after": after}
-        first = actor.desk.live.transcript.in_context[:1]
-        if shrunk and first:
-            shown["summary"] = text_of(first[0].content, "text")
-        return shown
+        not_compacted = await actor.run_command("compact", step_work.compact(actor.desk, None, options))
+        if isinstance(not_compacted, NotCompacted):
+            return {"compacted": False, "reason": not_compacted.reason}
+        after = actor.desk.live.transcript.in_context
+        return {
+            "compacted": True,
+            "num_messages_before": before,
+            "num_messages_after": len(after),
+            "summary": text_of(after[0].content, "text"),
+        }
 
     async def recompile(self, key: ConversationKey) -> str:
         actor = await self._registry.actor(key)

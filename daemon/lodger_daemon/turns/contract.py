@@ -203,7 +203,16 @@ class ConversationService(Protocol):
         """Raises: ConversationError for a folder that is not one or a mode above the machine's ceiling."""
         ...
 
-    async def compact(self, key: ConversationKey) -> JsonObject: ...
+    async def compact(self, key: ConversationKey, wishes: JsonObject | None = None) -> JsonObject:
+        """Replace the older part of a conversation by a summary, now.
+
+        `compacted` true with `num_messages_before`, `num_messages_after` and `summary`, or false with a `reason`.
+        Args:
+            wishes: `mode` (`sliding_window` or `all`), `sliding_window_percentage` (the share to hide first, above 0
+                and below 1), `prompt` (what the summary should look at); also inside `compaction_settings`.
+        Raises: ConversationError, also for wishes that mean nothing.
+        """
+        ...
 
     async def snapshot(self, key: ConversationKey) -> ConversationSnapshot:
         """Also for a pair nobody has used: that is idle and empty."""

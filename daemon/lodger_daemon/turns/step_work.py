@@ -5,8 +5,10 @@ import json
 import sqlite3
 from typing import Final, assert_never
 
+from lodger_daemon.backends.core.compaction import Options
 from lodger_daemon.backends.core.step_assembly import AssembledCall
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage
+from lodger_daemon.backends.local.backend import NotCompacted
 from lodger_daemon.identity import RunId
 from lodger_daemon.inbox.core.items import InboxItem, TurnSettings
 from lodger_daemon.inbox.core.rules import Moment, next_batch
@@ -70,20 +72,30 @@ async def prepare(desk: Desk, action: do.PrepareStep) -> None:
         await desk.memory_ready(agent_id)
         await desk.services.memory.freshen(agent_id, FRESHEN_LIMIT_S)
     reminder = f'<reminder about="answer">\n{REMIND_OF_EMPTY}\n</reminder>' if action.remind_of_empty else None
-    await build(desk, work, reminder)
+    too_large = await build(desk, work, reminder)
+    if too_large is not None:
+        desk.feed(told.TooLarge(action.lease, too_large))
+        return
     step = work.step
     assert step is not None
     desk.feed(told.Prepared(action.lease, step.run_id, work.settings.can_answer_questions))
 
 
-async def build(desk: Desk, work: TurnWork, reminder: str | None) -> None:
-    """Build the request, after a compaction if it would not fit; then it is measured again."""
+async def build(desk: Desk, work: TurnWork, reminder: str | None) -> str | None:
+    """Build the request, after a compaction if it would not fit; then it is measured again.
+
+    Why it cannot be sent even so, in words for the person; None when the step is ready.
+    """
     transcript = desk.live.transcript
+    work.step = None
     built = await desk.backend.build(desk.standing(work), transcript, work.pending, reminder)
     for _ in range(COMPACTIONS_PER_STEP):
-        if not await desk.backend.too_long(built, transcript) or not await compact(desk, work):
+        if not await desk.backend.too_long(built, transcript) or await compact(desk, work) is not None:
             break
         built = await desk.backend.build(desk.standing(work), transcript, work.pending, reminder)
+    too_large = await desk.backend.unsendable(built, transcript)
+    if too_large is not None:
+        return too_large
     rng = desk.services.rng
     message_id = desk.new_message_id()
     work.step = Step(
@@ -98,13 +110,15 @@ async def build(desk: Desk, work: TurnWork, reminder: str | None) -> None:
     work.started_calls = set()
     work.finished_calls = set()
     work.batch_recorded = False
+    return None
 
 
-async def compact(desk: Desk, work: TurnWork | None) -> bool:
-    """Whether the conversation got shorter. The prompt is compiled anew for the next request."""
-    compaction = await desk.backend.compact(desk.standing(work), desk.live.transcript)
-    if compaction is None:
-        return False
+async def compact(desk: Desk, work: TurnWork | None, options: Options | None = None) -> NotCompacted | None:
+    """None when the conversation got shorter. The prompt is compiled anew for the next request."""
+    waiting = work.pending if work is not None else None
+    compaction = await desk.backend.compact(desk.standing(work), desk.live.transcript, waiting, options)
+    if isinstance(compaction, NotCompacted):
+        return compaction
     kept = [message.message_id for message in compaction.kept]
     turn_id = work.turn_id if work is not None else None
     key = desk.key
@@ -120,12 +134,12 @@ async def compact(desk: Desk, work: TurnWork | None) -> bool:
 
     await finish_regardless(commit())
     desk.publish(StatusNote(COMPACTED_NOTE, "info"))
-    return True
+    return None
 
 
 async def compact_now(desk: Desk, action: do.CompactNow) -> None:
-    shrunk = await compact(desk, desk.work_of(action.lease))
-    desk.feed(told.Compacted(action.lease, shrunk))
+    not_compacted = await compact(desk, desk.work_of(action.lease))
+    desk.feed(told.Compacted(action.lease, not_compacted is None))
 
 
 async def run(desk: Desk, action: do.RunStep) -> None:
@@ -139,6 +153,8 @@ async def run(desk: Desk, action: do.RunStep) -> None:
         await _stream(desk, lease, work, step)
     except ModelFailure as error:
         failure = error
+        if error.kind is FailureKind.CONTEXT_OVERFLOW:
+            desk.backend.refused_as_too_long(step.built, desk.live.transcript)
     except TimeoutError:
         failure = ModelFailure(FailureKind.TIMEOUT, "The model said nothing for too long.", output_seen=step.admitted)
     desk.work_of(lease)
@@ -342,6 +358,7 @@ def _take(desk: Desk, step: Step, chunk: ModelChunk) -> None:
         case StepEnded(finish, usage):
             assembly.finish = finish
             assembly.usage = usage
+            desk.backend.answered(step.built, desk.live.transcript, usage)
         case _:
             assert_never(chunk)
 

@@ -1,120 +1,163 @@
-"""When a conversation must be compacted, and what is replaced by a summary.
+"""What of a conversation is replaced by a summary, and what the model is told in its place.
 
-The budget covers the whole request: system prompt, tool schemas, messages and room for the answer.
+A call is never parted from its result, the newest user message always stays, and nothing is destroyed: the transcript
+keeps every message, only the list of those the model sees is replaced.
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Final
 
+from lodger_daemon.backends.core.budget import Budget, estimate_all
+from lodger_daemon.backends.core.elision import Elision, elide
 from lodger_daemon.backends.core.request_view import user_parts
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage, calls_of, text_of
-from lodger_daemon.models.contract import ToolSchema
-from lodger_tools.json_value import JsonObject
 
-CHARACTERS_PER_TOKEN: Final = 4
-IMAGE_TOKENS: Final = 1200
-OUTPUT_RESERVE_CAP: Final = 16_384
-OUTPUT_RESERVE_SHARE: Final = 0.2
 FIRST_CUT_SHARE: Final = 0.4
 CUT_STEP: Final = 0.1
-TARGET_SHARE: Final = 0.7
-"""A compaction that leaves more than this of the budget would be due again too soon."""
-SUMMARY_TOKENS: Final = 1_000
-"""What a summary of 500 words is counted as before it exists."""
 SMALLEST_HISTORY: Final = 4
 RESULT_EXCERPT_CHARACTERS: Final = 2_000
 SUMMARY_LIMIT_CHARACTERS: Final = 50_000
+WORDS_PER_TOKEN: Final = 0.5
+"""A summary of 500 words is counted as 1,000 tokens."""
+INSTRUCTIONS_LIMIT_CHARACTERS: Final = 8_000
 
-SUMMARY_REQUEST: Final = """\
+_REQUEST: Final = """\
 Write a summary of the conversation above for the agent itself, which will go on with only this summary and the \
-newest messages. In at most 500 words: what the person asked for, in their own words where they matter; what was done, \
-with names of files and commands; what was found out; decisions and why; what is left to do. No preamble."""
+newest messages. In at most {words} words: what the person asked for, in their own words where they matter; what was \
+done, with names of files and commands; what was found out; decisions and why; what is left to do. No preamble."""
+
+
+class Mode(StrEnum):
+    """How much is hidden. The wire's names."""
+
+    SLIDING_WINDOW = "sliding_window"
+    """The older part, as little as reaches the target; if that is not enough, all before the newest user message."""
+    ALL = "all"
+    """Everything but the newest user message and the newest step."""
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
-    """Tokens for messages: the window less system prompt, tool schemas and the answer."""
+class Options:
+    """What whoever asks for a compaction may say about it."""
 
-    messages: int
-
-    @property
-    def target(self) -> int:
-        return int(self.messages * TARGET_SHARE)
-
-
-def budget_of(context_window: int, system_prompt: str, tools: Sequence[ToolSchema], max_output: int | None) -> Budget:
-    reserve = min(OUTPUT_RESERVE_CAP, int(context_window * OUTPUT_RESERVE_SHARE))
-    if max_output is not None:
-        reserve = min(reserve, max_output)
-    schemas = sum(len(tool.name) + len(tool.description) + len(json.dumps(tool.parameters)) for tool in tools)
-    fixed = (len(system_prompt) + schemas) // CHARACTERS_PER_TOKEN
-    return Budget(context_window - reserve - fixed)
-
-
-def estimate(message: TranscriptMessage) -> int:
-    """Tokens of one message, roughly."""
-    if message.kind in (MessageKind.USER, MessageKind.SUMMARY):
-        return sum(_part_tokens(part) for part in user_parts(message)) + 4
-    characters = len(text_of(message.content, "text")) + len(text_of(message.content, "reasoning"))
-    characters += sum(len(call.name) + len(call.arguments_json) for call in calls_of(message))
-    return characters // CHARACTERS_PER_TOKEN + 4
+    mode: Mode = Mode.SLIDING_WINDOW
+    hidden_share: float = FIRST_CUT_SHARE
+    """Of the messages: the first try of a sliding window."""
+    instructions: str = ""
+    """What the summary should look at above all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a summary takes the place of. `kept` follows the summary; it holds the newest user message."""
+    """What a summary takes the place of, and what follows it."""
 
     hidden: tuple[TranscriptMessage, ...]
     kept: tuple[TranscriptMessage, ...]
+    """As the model will be shown them."""
+    elision: Elision = field(default_factory=Elision)
 
 
-def plan(transcript: Sequence[TranscriptMessage], budget: Budget) -> Plan | None:
-    """None when nothing can be hidden.
+def plan(
+    transcript: Sequence[TranscriptMessage],
+    budget: Budget,
+    waiting: int | None = None,
+    options: Options | None = None,
+    so_far: Elision | None = None,
+) -> Plan | None:
+    """None when nothing can be hidden or left out.
 
     Sliding first, in growing steps; then everything before the newest user message; then, in a turn that is too long by
-    itself, also its older steps. The newest user message and the newest step always stay.
+    itself, also its older steps; then what is kept loses old images and the middle of long results.
+    Args:
+        transcript: as the model is shown it.
+        waiting: tokens of a user message that will follow; None without one. Then the older ones may all be hidden.
+        so_far: what an earlier compaction left out of these messages.
     """
+    options, so_far = options or Options(), so_far or Elision()
     messages = tuple(transcript)
-    newest_user = _newest_user(messages)
-    cut = _sliding_cut(messages, newest_user, budget)
-    if cut is not None:
-        return Plan(messages[:cut], messages[cut:])
+    room = budget.target - budget.summary - (waiting or 0)
+    hidden, kept = _divide(messages, room, waiting is not None, options)
+    if _is_summary_alone(hidden, budget):
+        hidden, kept = (), messages
+    before = so_far.within(kept)
+    shown, elision = elide(kept, room, before)
+    return Plan(hidden, shown, elision) if hidden or elision != before else None
+
+
+def _is_summary_alone(hidden: tuple[TranscriptMessage, ...], budget: Budget) -> bool:
+    """A summary of a summary is no shorter, unless a larger window allowed a much longer one."""
+    only = all(message.kind is MessageKind.SUMMARY for message in hidden)
+    return only and estimate_all(hidden) <= 2 * budget.summary
+
+
+def _divide(
+    messages: tuple[TranscriptMessage, ...], room: int, may_hide_all: bool, options: Options
+) -> tuple[tuple[TranscriptMessage, ...], tuple[TranscriptMessage, ...]]:
+    newest_user = len(messages) if may_hide_all else _newest_user(messages)
+    if options.mode is Mode.SLIDING_WINDOW:
+        cut = _sliding_cut(messages, newest_user, room, options.hidden_share)
+        if cut is not None:
+            return messages[:cut], messages[cut:]
+    else:
+        room = 0
+    question = messages[newest_user : newest_user + 1]
+    room -= estimate_all(question)
     steps = [i for i in range(newest_user + 1, len(messages)) if messages[i].kind is MessageKind.ASSISTANT]
-    room = budget.target - SUMMARY_TOKENS - _tokens(messages[newest_user : newest_user + 1])
-    if _tokens(messages[newest_user + 1 :]) <= room or len(steps) < 2:
-        return Plan(messages[:newest_user], messages[newest_user:]) if newest_user > 0 else None
-    start = next((i for i in steps if _tokens(messages[i:]) <= room), steps[-1])
-    hidden = messages[:newest_user] + messages[newest_user + 1 : start]
-    return Plan(hidden, (messages[newest_user], *messages[start:])) if hidden else None
+    if len(steps) < 2 or estimate_all(messages[newest_user + 1 :]) <= room:
+        return messages[:newest_user], messages[newest_user:]
+    start = next((i for i in steps if estimate_all(messages[i:]) <= room), steps[-1])
+    return messages[:newest_user] + messages[newest_user + 1 : start], (*question, *messages[start:])
 
 
-def _sliding_cut(messages: tuple[TranscriptMessage, ...], newest_user: int, budget: Budget) -> int | None:
+def _sliding_cut(
+    messages: tuple[TranscriptMessage, ...], newest_user: int, room: int, first_share: float
+) -> int | None:
     if len(messages) < SMALLEST_HISTORY:
         return None
-    cuts = [index for index in range(1, newest_user + 1) if index < len(messages) and _may_begin_at(messages[index])]
-    share = FIRST_CUT_SHARE
+    cuts = [index for index in range(1, min(newest_user + 1, len(messages))) if _may_begin_at(messages[index])]
+    share = first_share
     while share < 1.0:
         wanted = int(len(messages) * share)
         cut = next((index for index in cuts if index >= wanted), None)
-        if cut is not None and _tokens(messages[cut:]) + SUMMARY_TOKENS <= budget.target:
+        if cut is not None and estimate_all(messages[cut:]) <= room:
             return cut
         share += CUT_STEP
     return None
 
 
-def _tokens(messages: Sequence[TranscriptMessage]) -> int:
-    return sum(estimate(message) for message in messages)
+def summary_request(budget: Budget, instructions: str) -> str:
+    """What is asked of the summariser, after the conversation."""
+    asked = _REQUEST.format(words=max(50, int(budget.summary * WORDS_PER_TOKEN)))
+    wish = instructions.strip()[:INSTRUCTIONS_LIMIT_CHARACTERS]
+    return f"{asked}\n\nThe person says about this summary: {wish}" if wish else asked
 
 
-def summary_text(summary: str, hidden: int) -> str:
-    """As the model sees it, in the user's role."""
+def summary_text(summary: str, hidden: Sequence[TranscriptMessage], search_tool: str | None = None) -> str:
+    """As the model sees it, in the user's role: the summary, and where the rest can be looked up."""
+    if not hidden:
+        return _reminder("Long results and old images of this conversation were cut down to save room.")
     body = summary.strip()[:SUMMARY_LIMIT_CHARACTERS]
-    return (
-        f'<reminder about="compaction">\n{hidden} earlier messages of this conversation were replaced by this summary '
-        f"to save room.\n\n{body}\n</reminder>"
-    )
+    head = f"{len(hidden)} earlier messages of this conversation were replaced by this summary to save room."
+    return _reminder(f"{head}\n\n{body}\n\n{_lookup(hidden, search_tool)}")
+
+
+def _lookup(hidden: Sequence[TranscriptMessage], search_tool: str | None) -> str:
+    first, last = hidden[0], hidden[-1]
+    kept = f"They are kept: {first.message_id} ({_day(first)}) to {last.message_id} ({_day(last)})."
+    if search_tool is None:
+        return kept
+    return f"{kept} When you need exact words of them, look them up with {search_tool}; do not guess."
+
+
+def _reminder(text: str) -> str:
+    return f'<reminder about="compaction">\n{text}\n</reminder>'
+
+
+def _day(message: TranscriptMessage) -> str:
+    return datetime.fromtimestamp(message.created_at, UTC).date().isoformat()
 
 
 def render_for_summary(transcript: Sequence[TranscriptMessage], limit_characters: int) -> str:
@@ -136,12 +179,6 @@ def _newest_user(transcript: Sequence[TranscriptMessage]) -> int:
 def _may_begin_at(message: TranscriptMessage) -> bool:
     """A result may not be parted from its call."""
     return message.kind in (MessageKind.USER, MessageKind.ASSISTANT)
-
-
-def _part_tokens(part: JsonObject) -> int:
-    if part.get("type") == "image":
-        return IMAGE_TOKENS
-    return len(text_of(part, "text")) // CHARACTERS_PER_TOKEN
 
 
 def _render(message: TranscriptMessage) -> str:

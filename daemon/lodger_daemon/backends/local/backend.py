@@ -5,13 +5,22 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from lodger_daemon.backends.core.compaction import Budget, budget_of, estimate, plan, summary_text
+from lodger_daemon.backends.core.budget import (
+    SMALLEST_ANSWER,
+    Budget,
+    Calibration,
+    budget_of,
+    estimate,
+    estimate_all,
+    floor_of,
+)
+from lodger_daemon.backends.core.compaction import Options, Plan, plan, summary_text
 from lodger_daemon.backends.core.reminders import MemoryUpdate, Surroundings, reminders_for
 from lodger_daemon.backends.core.request_view import user_parts
 from lodger_daemon.backends.core.system_prompt import PromptFacts, compile_system_prompt
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage
 from lodger_daemon.backends.local.conversation import LocalConversation
-from lodger_daemon.backends.local.summariser import summarise
+from lodger_daemon.backends.local.summariser import Summariser
 from lodger_daemon.clock import Clock, MonoTime, WallTime
 from lodger_daemon.identity import AgentId, ConversationKey, MessageId
 from lodger_daemon.memory.contract import AgentMemory
@@ -23,6 +32,7 @@ from lodger_daemon.models.contract import (
     ModelRequest,
     SystemMessage,
     ToolSchema,
+    Usage,
     UserMessage,
 )
 from lodger_daemon.randomness import Rng
@@ -37,8 +47,8 @@ DEFAULT_WINDOW_TOKENS: Final = 128_000
 DESCRIPTION_HOLDS_S: Final = 60.0
 """How long what the gateway said of a model is taken as still true."""
 
-PREPARE_AHEAD: Final = 0.98
-"""Compact before a request that fills this much of its budget: the estimate is rough."""
+REMINDERS_TOKENS: Final = 300
+"""What reminders add to a message that waits, when a compaction is planned before they are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +77,8 @@ class BuiltRequest:
     tools: dict[str, ToolDescription]
     memory_shown: bool
     memory_commit: str | None
+    estimated_tokens: int
+    """Of the whole request, as `budget` estimates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +87,13 @@ class Compaction:
 
     summary: TranscriptMessage
     kept: tuple[TranscriptMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotCompacted:
+    """Nothing changed; the reason is for the person."""
+
+    reason: str
 
 
 class LocalBackend:
@@ -102,7 +121,7 @@ class LocalBackend:
         self._clock = clock
         self._rng = rng
         self._known_models: dict[str, tuple[MonoTime, ModelInfo | None]] = {}
-        self._known_budget: tuple[object, Budget] | None = None
+        self._known_floor: tuple[object, int] | None = None
 
     async def build(
         self,
@@ -132,19 +151,21 @@ class LocalBackend:
             messages.append(UserMessage(user_parts(user_message)))
         if reminder is not None:
             messages.append(UserMessage(({"type": "text", "text": reminder},)))
+        request = ModelRequest(
+            handle=standing.handle, messages=tuple(messages), tools=schemas_of(tools), cache_key=str(standing.key)
+        )
+        waiting = estimate(user_message) if user_message is not None else 0
+        estimated_tokens = self._floor_of(request) + transcript.tokens + waiting
+        request = await self._with_answer_limit(request, estimated_tokens, transcript)
         return BuiltRequest(
-            request=ModelRequest(
-                handle=standing.handle,
-                messages=tuple(messages),
-                tools=schemas_of(tools),
-                cache_key=str(standing.key),
-            ),
+            request=request,
             user_message=user_message,
             new_system_prompt=prompt if prompt is not standing.system_prompt else None,
             toolset=tuple(tool.name for tool in tools),
             tools={tool.name: tool for tool in tools},
             memory_shown=memory_shown,
             memory_commit=memory_commit,
+            estimated_tokens=estimated_tokens,
         )
 
     def tools(self, standing: Standing) -> tuple[ToolDescription, ...]:
@@ -157,50 +178,122 @@ class LocalBackend:
 
     async def too_long(self, built: BuiltRequest, transcript: LocalConversation) -> bool:
         """Whether the request should be compacted before it is sent."""
-        budget = await self._budget(built.request)
-        waiting = estimate(built.user_message) if built.user_message is not None else 0
-        return transcript.tokens + waiting > budget.messages * PREPARE_AHEAD
+        budget = await self._budget_of(built, transcript)
+        return budget.is_tight(built.estimated_tokens - budget.floor)
 
-    async def compact(self, standing: Standing, transcript: LocalConversation) -> Compaction | None:
-        """One summary call; None when nothing can be hidden, the model fails, or it would not get shorter."""
-        request = ModelRequest(
-            handle=standing.handle,
-            messages=(SystemMessage(standing.system_prompt or ""),),
-            tools=schemas_of(self.tools(standing)),
-        )
-        planned = plan(transcript.in_context, await self._budget(request))
+    async def unsendable(self, built: BuiltRequest, transcript: LocalConversation) -> str | None:
+        """Why this request leaves its answer no room, in words for the person; None when it may be sent.
+
+        Asked after compaction. Whoever sends such a request gets an answer that is cut off after a token, for ever.
+        """
+        budget = await self._budget_of(built, transcript)
+        messages = built.estimated_tokens - budget.floor
+        if budget.can_be_sent(messages):
+            return None
+        return _too_large(built, budget, messages)
+
+    async def compact(
+        self,
+        standing: Standing,
+        transcript: LocalConversation,
+        waiting: TranscriptMessage | None = None,
+        options: Options | None = None,
+    ) -> Compaction | NotCompacted:
+        """At most one summary, and only if the conversation gets shorter by it.
+
+        Args:
+            waiting: the person's message that will follow.
+        """
+        options = options or Options()
+        budget = await self._standing_budget(standing, transcript)
+        waiting_tokens = estimate(waiting) + REMINDERS_TOKENS if waiting is not None else None
+        planned = plan(transcript.in_context, budget, waiting_tokens, options, transcript.elision)
         if planned is None:
-            return None
-        hidden = planned.hidden
+            return NotCompacted("There is nothing to shorten in this conversation.")
         try:
-            text = await summarise(self._models, standing.handle, hidden, f"{standing.key}/summary")
-        except ModelFailure:
-            return None
-        content: JsonObject = {"text": summary_text(text, len(hidden)), "hidden": len(hidden)}
-        summary = TranscriptMessage(
-            MessageId(f"message-{self._rng.uuid()}"), MessageKind.SUMMARY, content, self._clock.wall()
-        )
-        if not text.strip() or estimate(summary) >= sum(estimate(message) for message in hidden):
-            return None
+            summary = await self._summary(standing, planned, budget, options)
+        except ModelFailure as error:
+            return NotCompacted(f"The model could not summarise the conversation: {error.message}")
+        if summary is None or estimate(summary) + estimate_all(planned.kept) >= transcript.tokens:
+            return NotCompacted("A summary of this conversation would be no shorter than what it stands for.")
         return Compaction(summary, planned.kept)
 
-    async def _budget(self, request: ModelRequest) -> Budget:
+    async def _summary(
+        self, standing: Standing, planned: Plan, budget: Budget, options: Options
+    ) -> TranscriptMessage | None:
+        """The message that begins the conversation from now on. Raises: ModelFailure."""
+        text = ""
+        if planned.hidden:
+            summariser = Summariser(self._models, self._clock, self._rng)
+            cache_key = f"{standing.key}/summary"
+            text = await summariser.summarise(standing.handle, planned.hidden, budget, options.instructions, cache_key)
+            if not text.strip():
+                return None
+        content: JsonObject = {
+            "text": summary_text(text, planned.hidden),
+            "hidden": len(planned.hidden),
+            **planned.elision.as_content(),
+        }
+        message_id = MessageId(f"message-{self._rng.uuid()}")
+        return TranscriptMessage(message_id, MessageKind.SUMMARY, content, self._clock.wall())
+
+    def answered(self, built: BuiltRequest, transcript: LocalConversation, usage: Usage) -> None:
+        """Learn from what the provider counted."""
+        handle = built.request.handle
+        known = transcript.calibration(handle)
+        transcript.calibrate(handle, known.reported(built.estimated_tokens, usage.prompt))
+
+    def refused_as_too_long(self, built: BuiltRequest, transcript: LocalConversation) -> None:
+        """Learn from a refusal; the catalogue is asked again, since the answer may have told the true window."""
+        handle = built.request.handle
+        transcript.calibrate(handle, transcript.calibration(handle).refused(built.estimated_tokens))
+        self._known_models.pop(handle, None)
+
+    async def _with_answer_limit(
+        self, request: ModelRequest, estimated_tokens: int, transcript: LocalConversation
+    ) -> ModelRequest:
+        """Near the end of the window an answer may take what was kept for it: some providers refuse a request whose
+        longest possible answer would not fit."""
         info = await self._describe(request.handle)
+        if info is None:
+            return request
+        budget = await self._budget(request.handle, 0, transcript.calibration(request.handle))
+        room = budget.window - estimated_tokens
+        if room >= info.max_output_tokens:
+            return request
+        return replace(request, max_output_tokens=max(min(room, budget.reserve), SMALLEST_ANSWER))
+
+    async def _standing_budget(self, standing: Standing, transcript: LocalConversation) -> Budget:
+        prompt = standing.system_prompt
+        if prompt is None:
+            prompt, _ = await self._compile(standing)
+        floor = self._floor(prompt, schemas_of(self.tools(standing)))
+        return await self._budget(standing.handle, floor, transcript.calibration(standing.handle))
+
+    async def _budget_of(self, built: BuiltRequest, transcript: LocalConversation) -> Budget:
+        handle = built.request.handle
+        return await self._budget(handle, self._floor_of(built.request), transcript.calibration(handle))
+
+    async def _budget(self, handle: str, floor: int, calibration: Calibration) -> Budget:
+        info = await self._describe(handle)
+        window = (info.context_window if info is not None else 0) or DEFAULT_WINDOW_TOKENS
+        return budget_of(calibration.window(window), floor, info.max_output_tokens if info is not None else None)
+
+    def _floor_of(self, request: ModelRequest) -> int:
         first = request.messages[0]
-        prompt = first.text if isinstance(first, SystemMessage) else ""
-        known = (request.handle, len(prompt), tuple(tool.name for tool in request.tools))
-        if self._known_budget is None or self._known_budget[0] != known:
-            window = info.context_window if info is not None else DEFAULT_WINDOW_TOKENS
-            most_output = info.max_output_tokens if info is not None else None
-            self._known_budget = (known, budget_of(window, prompt, request.tools, most_output))
-        return self._known_budget[1]
+        return self._floor(first.text if isinstance(first, SystemMessage) else "", request.tools)
+
+    def _floor(self, prompt: str, tools: Sequence[ToolSchema]) -> int:
+        known = (prompt, tuple((tool.name, len(tool.description)) for tool in tools))
+        if self._known_floor is None or self._known_floor[0] != known:
+            self._known_floor = (known, floor_of(prompt, tools))
+        return self._known_floor[1]
 
     async def _describe(self, handle: str) -> ModelInfo | None:
         now = self._clock.mono()
         known = self._known_models.get(handle)
         if known is None or now - known[0] > DESCRIPTION_HOLDS_S:
             known = self._known_models[handle] = (now, await self._models.describe(handle))
-            self._known_budget = None
         return known[1]
 
     async def system_prompt(self, standing: Standing) -> tuple[str, str | None]:
@@ -248,6 +341,22 @@ class LocalBackend:
 
 def schemas_of(tools: Sequence[ToolDescription]) -> tuple[ToolSchema, ...]:
     return tuple(ToolSchema(tool.name, tool.description, tool.parameters) for tool in tools)
+
+
+def _too_large(built: BuiltRequest, budget: Budget, messages: int) -> str:
+    """Name what fills the window, and what helps."""
+    window = f"{built.request.handle} reads about {budget.window} tokens"
+    larger = "choose a model with a larger window"
+    if not budget.can_be_sent(0):
+        return (
+            f"{window}, and the instructions, the memory and the descriptions of the tools alone take about "
+            f"{budget.floor} of them. Shorten the agent's memory, allow it fewer tools, or {larger}; if the model does "
+            "read more, set its context_window in the settings."
+        )
+    return (
+        f"{window}, and this request needs about {budget.floor + messages} even after compaction: {budget.floor} for "
+        f"instructions, memory and tools, {messages} for the newest messages. Send less at a time, or {larger}."
+    )
 
 
 def _day(now: WallTime) -> str:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from lodger_daemon.backends.core.compaction import estimate
+from lodger_daemon.backends.core.budget import Calibration, estimate, estimate_all
+from lodger_daemon.backends.core.elision import Elision, as_shown, elision_of
 from lodger_daemon.backends.core.reminders import last_shown
 from lodger_daemon.backends.core.request_view import RequestView
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage
@@ -18,21 +19,35 @@ class LocalConversation:
         self._view = RequestView()
         self._tokens = 0
         self._shown: JsonObject = {}
+        self._elision = Elision()
+        self._calibration = ("", Calibration())
         self.replace(in_context)
 
     @property
     def tokens(self) -> int:
-        """Of all messages the model sees, roughly."""
+        """Of all messages the model sees, as estimated."""
         return self._tokens
 
     @property
     def in_context(self) -> tuple[TranscriptMessage, ...]:
+        """As the model is shown them: without what a compaction left out."""
         return tuple(self._in_context)
+
+    @property
+    def elision(self) -> Elision:
+        return self._elision
 
     @property
     def shown(self) -> JsonObject:
         """The newest value of each reminder the model still sees."""
         return self._shown
+
+    def calibration(self, handle: str) -> Calibration:
+        """What is known of the estimates here with this model; begun anew when the model changes."""
+        return self._calibration[1] if self._calibration[0] == handle else Calibration()
+
+    def calibrate(self, handle: str, calibration: Calibration) -> None:
+        self._calibration = (handle, calibration)
 
     def add(self, message: TranscriptMessage) -> None:
         self._in_context.append(message)
@@ -42,9 +57,12 @@ class LocalConversation:
             self._shown = {**self._shown, **values}
 
     def replace(self, in_context: Iterable[TranscriptMessage]) -> None:
-        """After a compaction."""
-        self._in_context = list(in_context)
-        self._tokens = sum(estimate(message) for message in self._in_context)
+        """After a compaction, and as a conversation comes into use."""
+        messages = tuple(in_context)
+        is_compacted = bool(messages) and messages[0].kind is MessageKind.SUMMARY
+        self._elision = elision_of(messages[0]) if is_compacted else Elision()
+        self._in_context = [as_shown(message, self._elision) for message in messages]
+        self._tokens = estimate_all(self._in_context)
         self._view = RequestView(self._in_context)
         self._shown = last_shown(self._in_context)
 

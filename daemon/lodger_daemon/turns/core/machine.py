@@ -28,6 +28,7 @@ from lodger_daemon.turns.core.machine_events import (
     StepCompleted,
     StepFailed,
     StepRecorded,
+    TooLarge,
     TurnClosed,
     TurnRecovered,
     Unwound,
@@ -157,6 +158,8 @@ def _active_report(state: Active, event: LeasedEvent) -> Outcome:
             return break_off(state, message)
         case Preparing() as phase, Prepared():
             return step_phase.prepared(state, phase, event)
+        case Preparing(), TooLarge(reason=reason):
+            return step_phase.too_large(state, reason)
         case Preparing(), NothingWaits():
             return Idle(), (loop(LoopStatus.WAITING_ON_INPUT), DEVICE, Pump())
         case Stepping() as phase, StepAdmitted():

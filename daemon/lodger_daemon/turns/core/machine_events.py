@@ -60,6 +60,14 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
+class TooLarge:
+    """The request would leave its answer no room, also after compaction; the reason is for the person."""
+
+    lease: Lease
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class NothingWaits:
     """A turn was begun but its input is gone (removed from the queue meanwhile)."""
 
@@ -177,6 +185,7 @@ class Unwound:
 LeasedEvent: TypeAlias = (
     CommandEnded
     | Prepared
+    | TooLarge
     | NothingWaits
     | StepAdmitted
     | StepCompleted

@@ -106,10 +106,15 @@ def waited(state: Active, phase: RetryWait) -> Outcome:
 
 def compacted(state: Active, phase: Compacting, event: Compacted) -> Outcome:
     if not event.shrunk:
-        shown = Publish(LoopFailed(STILL_TOO_LONG, StopReason.CONTEXT_WINDOW_OVERFLOW, terminal=False))
-        closing, actions = close(state, StopReason.CONTEXT_WINDOW_OVERFLOW, STILL_TOO_LONG)
-        return closing, (shown, *actions)
+        return too_large(state, STILL_TOO_LONG)
     return _again(state, phase.tries, remind_of_empty=False)
+
+
+def too_large(state: Active, reason: str) -> Outcome:
+    """Nothing that could be sent would be answered."""
+    shown = Publish(LoopFailed(reason, StopReason.CONTEXT_WINDOW_OVERFLOW, terminal=False))
+    closing, actions = close(state, StopReason.CONTEXT_WINDOW_OVERFLOW, reason)
+    return closing, (shown, *actions)
 
 
 def next_step(state: Active) -> Outcome:
