@@ -37,7 +37,7 @@ from lodger_daemon.turns.conductor import Conversations
 from lodger_daemon.turns.contract import InputMessage, NewAgent, StartRuntime, Submission
 from lodger_daemon.turns.core.events import ConversationEvent, LoopStatusChanged, NumberedEvent
 from lodger_daemon.turns.services import TurnOptions, TurnServices
-from lodger_tools.box.contract import BoxKey
+from lodger_tools.box.contract import BoxKey, PinnedFile
 from lodger_tools.json_value import JsonObject
 from lodger_tools.permissions.core.modes import Mode
 from lodger_tools.permissions.core.verdicts import Allowed, CallToJudge, Denied, NeedsPerson, Suggestion, Verdict
@@ -170,6 +170,10 @@ class ScriptedToolbox:
         self.collectable: dict[str, ToolOutcome] = {}
         self.outcomes: dict[str, ToolOutcome] = {}
         self.outputs: dict[str, tuple[str, ...]] = {}
+        self.pins: dict[str, tuple[PinnedFile, ...]] = {}
+        self.pinned: list[tuple[PinnedFile, ...]] = []
+        """Of the calls that ran."""
+        self.real_paths: dict[str, str] = {}
 
     def tools(self, allowlist: tuple[str, ...] | None = None) -> tuple[ToolDescription, ...]:
         every = (
@@ -188,6 +192,7 @@ class ScriptedToolbox:
     async def run(self, request: ToolRequest, on_output: Callable[[str], None] | None = None) -> ToolOutcome:
         command = str(request.arguments["command"])
         self.ran.append(command)
+        self.pinned.append(request.pinned)
         for text in self.outputs.get(command, ()):
             if on_output is not None:
                 on_output(text)
@@ -204,6 +209,12 @@ class ScriptedToolbox:
 
     async def preview(self, request: ToolRequest) -> tuple[JsonObject, ...]:
         return ()
+
+    async def pin(self, request: ToolRequest) -> tuple[PinnedFile, ...]:
+        return self.pins.get(str(request.arguments["command"]), ())
+
+    async def real_path(self, request: ToolRequest) -> str | None:
+        return self.real_paths.get(str(request.arguments["command"]))
 
 
 class ScriptedMemory:
@@ -270,15 +281,21 @@ class ScriptedJudge:
         self.saved: list[Suggestion] = []
         self.denied: set[str] = set()
         self.judged: list[str] = []
+        self.path_rules = False
+        self.real_paths: list[str | None] = []
 
     def judge(self, call: CallToJudge, mode: Mode) -> Verdict:
         command = str(call.arguments.get("command", ""))
         self.judged.append(command)
+        self.real_paths.append(call.real_path)
         if command.startswith("deny") or command in self.denied:
             return Denied("a rule denies it")
         if mode is not Mode.UNRESTRICTED and command.startswith("ask") and not self.saved:
             return NeedsPerson("leaves the box", suggestions=(Suggestion("save-default", "Bash(ask:*)", "ask…"),))
         return Allowed("the box contains it")
+
+    def looks_at_paths(self, tool_name: str) -> bool:
+        return self.path_rules
 
     async def save_rule(self, suggestion: Suggestion, workspace: str) -> None:
         self.saved.append(suggestion)

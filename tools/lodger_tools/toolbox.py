@@ -4,6 +4,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from lodger_tools.box.contract import (
@@ -13,7 +14,9 @@ from lodger_tools.box.contract import (
     BoxOutcome,
     BoxUnavailable,
     EditFile,
+    LookAtFiles,
     Operation,
+    PinnedFile,
     PreviewChange,
     RunCommand,
     SearchFiles,
@@ -23,6 +26,7 @@ from lodger_tools.catalogue.arguments import BadArguments, parse_arguments
 from lodger_tools.catalogue.binding import bind
 from lodger_tools.catalogue.descriptions import TOOLS
 from lodger_tools.catalogue.environment import referenced_secrets, refused_names
+from lodger_tools.catalogue.person_questions import ASK_TOOL, answers_in_words, check_questions
 from lodger_tools.json_value import JsonObject
 from lodger_tools.output.core.truncation import (
     ANY_LIMIT_CHARS,
@@ -32,6 +36,9 @@ from lodger_tools.output.core.truncation import (
 )
 from lodger_tools.output.live import LiveOutput
 from lodger_tools.output.overflow import OverflowFolder
+from lodger_tools.permissions.core.rules import COMMAND_TOOL, FILE_TOOLS
+from lodger_tools.permissions.core.script_files import script_files
+from lodger_tools.permissions.core.shell import parse_script
 from lodger_tools.redaction.core.escapes import strip_escapes
 from lodger_tools.redaction.core.redactor import Redactor
 from lodger_tools.toolbox_contract import EffectUnknown, ToolDescription, ToolOutcome, ToolRequest
@@ -84,14 +91,21 @@ class LodgerToolbox:
         if not isinstance(arguments, dict):
             return f"The arguments of {tool_name} must be a JSON object; nothing was run."
         try:
-            bind(tool_name, arguments)
+            if tool_name == ASK_TOOL:
+                check_questions(arguments)
+            else:
+                bind(tool_name, arguments)
         except BadArguments as error:
             return str(error)
         return arguments
 
     async def run(self, request: ToolRequest, on_output: Callable[[str], None] | None = None) -> ToolOutcome:
+        if request.tool_name == ASK_TOOL:
+            return self._answered(request)
         try:
             operation = bind(request.tool_name, request.arguments)
+            if request.pinned and isinstance(operation, RunCommand):
+                operation = replace(operation, pinned=request.pinned)
             call = self._call(request, operation)
         except BadArguments as error:
             return ToolOutcome("error", str(error), refused=True)
@@ -109,6 +123,8 @@ class LodgerToolbox:
         return await self._result(request, operation, outcome, redactor)
 
     async def collect(self, request: ToolRequest) -> ToolOutcome | None:
+        if request.tool_name == ASK_TOOL:
+            return self._answered(request)
         try:
             operation = bind(request.tool_name, request.arguments)
         except BadArguments:
@@ -117,6 +133,34 @@ class LodgerToolbox:
         if outcome is None:
             return None
         return await self._result(request, operation, outcome, self._redactor_for(request.box.agent_id))
+
+    async def real_path(self, request: ToolRequest) -> str | None:
+        path = request.arguments.get(FILE_TOOLS.get(request.tool_name, ""))
+        if not isinstance(path, str):
+            return None
+        found = await self._look(request, LookAtFiles((path,)))
+        return found[0][1] if found else None
+
+    async def pin(self, request: ToolRequest) -> tuple[PinnedFile, ...]:
+        command = request.arguments.get("command")
+        if request.tool_name != COMMAND_TOOL or not isinstance(command, str):
+            return ()
+        paths = script_files(parse_script(command))
+        found = await self._look(request, LookAtFiles(paths, marks=True)) if paths else ()
+        return tuple(PinnedFile(path, mark) for path, _, mark in found)
+
+    async def _look(self, request: ToolRequest, operation: LookAtFiles) -> tuple[tuple[str, str, str], ...]:
+        """One row for each path; empty when no box can tell."""
+        call = BoxCall(f"look/{uuid.uuid4()}", operation, request.cwd)
+        try:
+            outcome = await self._boxes.run(request.box, call)
+        except (BoxUnavailable, BoxLost):
+            return ()
+        return looked_at(outcome.details.get("files"), operation.paths)
+
+    def _answered(self, request: ToolRequest) -> ToolOutcome:
+        text = self._redactor_for(request.box.agent_id).redact(answers_in_words(request.arguments))
+        return ToolOutcome("success", truncate_middle(text, ANY_LIMIT_CHARS, None))
 
     async def preview(self, request: ToolRequest) -> tuple[JsonObject, ...]:
         try:
@@ -202,6 +246,16 @@ def around(operation: Operation, outcome: BoxOutcome) -> tuple[str, str]:
 
 def empty_words(operation: Operation) -> str:
     return "(no output)" if isinstance(operation, RunCommand) else ""
+
+
+def looked_at(rows: object, paths: tuple[str, ...]) -> tuple[tuple[str, str, str], ...]:
+    """The rows of a look at files, if they have the shape of one: nothing that a box sends is believed beyond that."""
+    if not isinstance(rows, list) or len(rows) != len(paths):
+        return ()
+    good = [row for row in rows if isinstance(row, list) and len(row) == 3 and all(isinstance(x, str) for x in row)]
+    if [row[0] for row in good] != list(paths):
+        return ()
+    return tuple((row[0], row[1], row[2]) for row in good)
 
 
 def diff_in(text: str) -> JsonObject | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Protocol
 
-from lodger_tools.box.contract import BoxKey
+from lodger_tools.box.contract import BoxKey, PinnedFile
 from lodger_tools.json_value import JsonObject
 
 
@@ -39,6 +39,8 @@ class ToolRequest:
     box: BoxKey
     cwd: str
     environment: dict[str, str] = field(default_factory=dict)
+    pinned: tuple[PinnedFile, ...] = ()
+    """Files that must still be what they were when a person allowed this call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,16 @@ class Toolbox(Protocol):
 
     async def collect(self, request: ToolRequest) -> ToolOutcome | None:
         """After a restart: the outcome of a call an earlier daemon started; None when nobody knows it."""
+        ...
+
+    async def real_path(self, request: ToolRequest) -> str | None:
+        """Where the path of a file tool leads once links are followed, as its box sees it; None for other tools and
+        when no box can tell. Never changes anything, never raises."""
+        ...
+
+    async def pin(self, request: ToolRequest) -> tuple[PinnedFile, ...]:
+        """The script files that a command would run, as they are now, for `ToolRequest.pinned`; empty for other tools.
+        Never changes anything, never raises."""
         ...
 
     async def preview(self, request: ToolRequest) -> tuple[JsonObject, ...]:

@@ -3,7 +3,7 @@
 book = QuestionBook(database, clock)
 await book.load()                                     # once at start: time limits of questions left open
 asked = await book.ask(key, question, arguments)      # durable; show `asked`, which says when it expires
-settled = await book.settle(key, question_id, answer) # None when it is no longer pending
+settled = await book.settle(key, question_id, answer, by=name)  # None when it is no longer pending
 settled = await book.expire_due()                     # whenever `next_expiry_s` has passed
 settled = await book.withdraw(key)                    # after an abort
 book.pending(key)                                     # to show again
@@ -26,12 +26,14 @@ from lodger_daemon.questions.core.rules import (
     remaining_s,
     settle,
 )
-from lodger_daemon.store import question_rows
+from lodger_daemon.questions.decisions import question_row, saved_rule_row
+from lodger_daemon.store import audit_rows, question_rows
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.store.question_rows import NewQuestion, StoredQuestion
 from lodger_daemon.turns.contract import Answer
 from lodger_daemon.turns.core.events import QuestionAsked
+from lodger_tools.box.contract import PinnedFile
 from lodger_tools.json_value import JsonObject
 
 _Name: TypeAlias = tuple[ConversationKey, QuestionId]
@@ -68,8 +70,16 @@ class QuestionBook:
             self._deadlines[_name(question)] = MonoTime(mono + wait_s)
         return left_open
 
-    async def ask(self, key: ConversationKey, question: QuestionAsked, arguments: JsonObject) -> QuestionAsked:
-        """Store it, with `arguments` as what an answer is bound to. Show what is returned, and not before.
+    async def ask(
+        self,
+        key: ConversationKey,
+        question: QuestionAsked,
+        arguments: JsonObject,
+        pinned: tuple[PinnedFile, ...] = (),
+        rule: str | None = None,
+    ) -> QuestionAsked:
+        """Store it, with `arguments` and the `pinned` files as what an answer is bound to. Show what is returned, and
+        not before. `rule` is the one that wants it asked, for the audit log.
 
         Raises: StateConflict when a question about this call is open already.
         """
@@ -77,13 +87,18 @@ class QuestionBook:
         expires_at = WallTime(now + self._limit_s)
         asked = replace(question, input=arguments, expires_at=expires_at)
         digest = arguments_digest(asked.tool_name, arguments)
-        new = NewQuestion(key, asked, digest, now, expires_at)
+        new = NewQuestion(key, asked, digest, now, expires_at, pinned)
+
+        def write(connection: sqlite3.Connection) -> None:
+            question_rows.ask(connection, new)
+            audit_rows.record(connection, question_row(key, asked, digest, now, "rules", "asked", rule))
+
         name = (key, asked.question_id)
         is_new = name not in self._deadlines
         # Before the write: a cancelled waiter does not undo it, and every open question ends in time.
         self._deadlines.setdefault(name, MonoTime(mono + self._limit_s))
         try:
-            await self._database.write(lambda connection: question_rows.ask(connection, new))
+            await self._database.write(write)
         except StoreError:
             if is_new:
                 self._deadlines.pop(name, None)
@@ -99,24 +114,54 @@ class QuestionBook:
         stored = self._database.read_now(lambda connection: question_rows.open_ones(connection, key))
         return tuple(question.asked for question in stored)
 
-    async def settle(self, key: ConversationKey, question_id: QuestionId, answer: Answer) -> SettledQuestion | None:
-        """Give a person's answer its one effect; None when the question is no longer pending."""
+    def open_question(self, key: ConversationKey, question_id: QuestionId) -> StoredQuestion | None:
+        """At once; one indexed row."""
+        return self._database.read_now(lambda connection: question_rows.open_one(connection, key, question_id))
+
+    async def settle(
+        self,
+        key: ConversationKey,
+        question_id: QuestionId,
+        answer: Answer,
+        pinned: tuple[PinnedFile, ...] | None = None,
+        by: str = "client",
+    ) -> SettledQuestion | None:
+        """Give a person's answer its one effect; None when the question is no longer pending.
+
+        Args:
+            pinned: what an input they changed would run; None = what the question was asked about.
+            by: the name of the client they answered from.
+        """
 
         def find(connection: sqlite3.Connection) -> tuple[StoredQuestion, ...]:
             found = question_rows.open_one(connection, key, question_id)
             return (found,) if found is not None else ()
 
         settled = await self._settle(
-            find, lambda question: settle(answer, question.asked.tool_name, question.arguments)
+            find,
+            lambda question: settle(
+                answer, question.asked.tool_name, question.arguments, question.pinned if pinned is None else pinned
+            ),
+            by,
         )
         return settled[0] if settled else None
 
-    async def withdraw(self, key: ConversationKey) -> tuple[SettledQuestion, ...]:
-        """The turn was interrupted: its questions are dead from now on."""
-        return await self._settle(
-            lambda connection: question_rows.open_ones(connection, key),
-            lambda question: Settlement(QuestionStatus.WITHDRAWN, None, None),
-        )
+    async def withdraw(
+        self, key: ConversationKey, only: frozenset[QuestionId] | None = None
+    ) -> tuple[SettledQuestion, ...]:
+        """Questions that need no answer any more, all or some, are dead from now on: their turn was interrupted, or a
+        rule decides their calls. Those that a person has answered meanwhile are not among the returned."""
+
+        def find(connection: sqlite3.Connection) -> Iterable[StoredQuestion]:
+            found = question_rows.open_ones(connection, key)
+            return (question for question in found if only is None or question.asked.question_id in only)
+
+        return await self._settle(find, lambda question: Settlement(QuestionStatus.WITHDRAWN, None, None))
+
+    async def rule_saved(self, key: ConversationKey, rule: str, by: str = "client") -> None:
+        """Keep in the audit log that a person added a rule with an answer."""
+        row = saved_rule_row(key, rule, self._clock.wall(), by)
+        await self._database.write(lambda connection: audit_rows.record(connection, row))
 
     async def expire_due(self) -> tuple[SettledQuestion, ...]:
         """Settle every question nobody answered in time."""
@@ -138,9 +183,13 @@ class QuestionBook:
             return None
         return max(0.0, min(self._deadlines.values()) - self._clock.mono())
 
+    def latest(self, call: CallKey) -> StoredQuestion | None:
+        """The latest question about this call, open or settled."""
+        return self._database.read_now(lambda connection: question_rows.latest_for(connection, call))
+
     def settlement(self, call: CallKey) -> Settlement | None:
         """The effect of the latest question about this call; None when there is none or it is open."""
-        stored = self._database.read_now(lambda connection: question_rows.latest_for(connection, call))
+        stored = self.latest(call)
         return stored.settlement if stored is not None else None
 
     def permits(self, call: CallKey, tool_name: str, arguments: JsonObject) -> bool:
@@ -152,6 +201,7 @@ class QuestionBook:
         self,
         find: Callable[[sqlite3.Connection], Iterable[StoredQuestion]],
         decide: Callable[[StoredQuestion], Settlement],
+        by: str = "daemon",
     ) -> tuple[SettledQuestion, ...]:
         now = self._clock.wall()
 
@@ -160,6 +210,9 @@ class QuestionBook:
             for question in tuple(find(connection)):
                 settlement = decide(question)
                 if question_rows.settle(connection, question.number, settlement, now):
+                    digest = settlement.approved_digest or question.arguments_digest
+                    row = question_row(question.conversation, question.asked, digest, now, by, settlement.status.value)
+                    audit_rows.record(connection, row)
                     settled.append(SettledQuestion(question, settlement))
             return tuple(settled)
 

@@ -29,6 +29,9 @@ class PersonsRules:
             return replace(verdict, suggestions=())
         return verdict
 
+    def looks_at_paths(self, tool_name: str) -> bool:
+        return self._rules.names_paths_of(tool_name)
+
     async def save_rule(self, suggestion: Suggestion, workspace: str) -> None:
         """Append the rule as it was shown. Raises: SettingsError; then nothing changed."""
         del workspace  # the rule itself names the folder it is for

@@ -38,7 +38,7 @@ from lodger_daemon.inbox.core.items import (
 from lodger_daemon.inbox.core.rules import Admit, NoRoom, room_for
 from lodger_daemon.store import conversation_rows
 from lodger_daemon.store.errors import StateConflict
-from lodger_daemon.store.json_column import from_column, strings_from_column, to_column
+from lodger_daemon.store.json_column import from_column, object_from_column, strings_from_column, to_column
 from lodger_daemon.turns.contract import InputMessage
 
 _LIVE: Final = "i.status IN ('accepted', 'parked', 'reserved', 'admitted')"
@@ -46,8 +46,8 @@ _LIVE: Final = "i.status IN ('accepted', 'parked', 'reserved', 'admitted')"
 
 _SELECT: Final = (
     "SELECT v.agent_id, v.conversation_id, i.item_number, i.client_message_id, i.kind, i.source, i.messages, "
-    "i.can_answer_questions, i.tool_allowlist, i.delivery, i.connection_group, i.disposition, i.status, i.accepted_at, "
-    "i.turn_id, i.run_id, i.outcome FROM inbox i JOIN conversations v ON v.number = i.conversation"
+    "i.can_answer_questions, i.settings, i.tool_allowlist, i.delivery, i.connection_group, i.disposition, i.status, "
+    "i.accepted_at, i.turn_id, i.run_id, i.outcome FROM inbox i JOIN conversations v ON v.number = i.conversation"
 )
 
 
@@ -239,9 +239,10 @@ def _insert(
     messages = [[message.client_message_id, message.content, message.otid] for message in submission.messages]
     connection.execute(
         "INSERT INTO inbox (conversation, item_number, client_message_id, kind, source, messages, "
-        "can_answer_questions, tool_allowlist, delivery, connection_group, disposition, status, accepted_at) "
+        "can_answer_questions, settings, tool_allowlist, delivery, connection_group, disposition, status, "
+        "accepted_at) "
         "VALUES (?1, (SELECT COALESCE(MAX(item_number), 0) + 1 FROM inbox WHERE conversation = ?1), "
-        "?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 'accepted', ?11)",
+        "?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 'accepted', ?12)",
         (
             conversation,
             submission.messages[0].client_message_id,
@@ -249,6 +250,7 @@ def _insert(
             item.source,
             to_column(messages),
             submission.can_answer_questions,
+            to_column({"ask_together": submission.ask_together, "max_steps": submission.max_steps}),
             to_column(submission.tool_allowlist) if submission.tool_allowlist is not None else None,
             submission.delivery,
             submission.connection_group,
@@ -259,8 +261,10 @@ def _insert(
 
 
 def _from_row(row: tuple[Any, ...]) -> InboxItem:
-    (agent_id, conversation_id, number, client_message_id, kind, source, messages, can_answer, allowlist, delivery,
-     group, disposition, status, accepted_at, turn_id, run_id, outcome) = row  # fmt: skip
+    (agent_id, conversation_id, number, client_message_id, kind, source, messages, can_answer, more, allowlist,
+     delivery, group, disposition, status, accepted_at, turn_id, run_id, outcome) = row  # fmt: skip
+    wished = object_from_column(more)
+    max_steps = wished.get("max_steps")
     return InboxItem(
         conversation=ConversationKey(AgentId(agent_id), ConversationId(conversation_id)),
         item_number=number,
@@ -270,6 +274,8 @@ def _from_row(row: tuple[Any, ...]) -> InboxItem:
         messages=_messages(messages),
         settings=TurnSettings(
             can_answer_questions=bool(can_answer),
+            ask_together=wished.get("ask_together") is True,
+            max_steps=max_steps if isinstance(max_steps, int) else None,
             tool_allowlist=strings_from_column(allowlist) if allowlist is not None else None,
         ),
         delivery=delivery,

@@ -19,7 +19,8 @@ from lodger_daemon.store.errors import StateConflict
 from lodger_daemon.store.json_column import object_from_column, to_column
 from lodger_daemon.turns.contract import Allow, Answer, Deny
 from lodger_daemon.turns.core.events import FilePreview, PermissionSuggestion, QuestionAsked
-from lodger_tools.json_value import JsonObject
+from lodger_tools.box.contract import PinnedFile
+from lodger_tools.json_value import Json, JsonObject
 
 _SELECT = (
     "SELECT q.number, v.agent_id, v.conversation_id, q.question_id, q.run_id, q.tool_call_id, q.tool_name, q.input, "
@@ -36,6 +37,7 @@ class NewQuestion:
     arguments_digest: str
     asked_at: WallTime
     expires_at: WallTime
+    pinned: tuple[PinnedFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class StoredQuestion:
     """None while it is open."""
     asked_at: WallTime
     expires_at: WallTime
+    pinned: tuple[PinnedFile, ...] = ()
+    """What the asked arguments would run."""
 
     @property
     def call(self) -> CallKey:
@@ -72,7 +76,7 @@ def ask(connection: sqlite3.Connection, question: NewQuestion) -> int:
                 asked.tool_name,
                 to_column(asked.input),
                 question.arguments_digest,
-                to_column(_display(asked)),
+                to_column({**_display(asked), "pinned": _pinned_column(question.pinned)}),
                 question.asked_at,
                 question.expires_at,
             ),
@@ -112,7 +116,7 @@ def settle(connection: sqlite3.Connection, number: int, settlement: Settlement, 
         "WHERE number = ? AND status = 'open'",
         (
             settlement.status,
-            to_column(_answer_object(settlement.answer)) if settlement.answer is not None else None,
+            to_column(_answer_column(settlement)) if settlement.answer is not None else None,
             settlement.approved_digest,
             now,
             number,
@@ -141,17 +145,28 @@ def _display(asked: QuestionAsked) -> JsonObject:
     }
 
 
-def _answer_object(answer: Answer) -> JsonObject:
-    match answer:
-        case Allow():
+def _answer_column(settlement: Settlement) -> JsonObject:
+    match settlement.answer:
+        case Allow() as answer:
             return {
                 "behavior": "allow",
                 "message": answer.message,
                 "updated_input": answer.updated_input,
                 "suggestion_ids": list(answer.suggestion_ids),
+                "pinned": _pinned_column(settlement.pinned),
             }
-        case Deny():
+        case Deny() as answer:
             return {"behavior": "deny", "message": answer.message}
+        case None:
+            return {}
+
+
+def _pinned_column(pinned: tuple[PinnedFile, ...]) -> list[Json]:
+    return [[file.path, file.mark] for file in pinned]
+
+
+def _pinned(stored: dict[str, Any]) -> tuple[PinnedFile, ...]:
+    return tuple(PinnedFile(path, mark) for path, mark in stored.get("pinned", ()))
 
 
 def _answer(stored: dict[str, Any]) -> Answer:
@@ -181,8 +196,9 @@ def _from_row(row: tuple[Any, ...]) -> StoredQuestion:
     )
     settlement = None
     if status != QuestionStatus.OPEN:
-        given = _answer(cast("dict[str, Any]", object_from_column(answer))) if answer is not None else None
-        settlement = Settlement(QuestionStatus(status), given, approved_digest)
+        stored = cast("dict[str, Any]", object_from_column(answer)) if answer is not None else None
+        given = _answer(stored) if stored is not None else None
+        settlement = Settlement(QuestionStatus(status), given, approved_digest, _pinned(stored or {}))
     return StoredQuestion(
         number=number,
         conversation=ConversationKey(AgentId(agent_id), ConversationId(conversation_id)),
@@ -192,4 +208,5 @@ def _from_row(row: tuple[Any, ...]) -> StoredQuestion:
         settlement=settlement,
         asked_at=asked_at,
         expires_at=expires_at,
+        pinned=_pinned(shown),
     )

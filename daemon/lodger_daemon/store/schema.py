@@ -27,10 +27,16 @@ class Step:
 _DELETED_AGENTS: Final = ("ALTER TABLE agents ADD COLUMN deleted_at REAL",)
 """The transcript is append-only, so an agent that a person deletes is gone from every list and its rows stay."""
 
+_TURN_SETTINGS: Final = (
+    "ALTER TABLE inbox ADD COLUMN settings TEXT NOT NULL DEFAULT '{}' CHECK (json_type(settings) = 'object')",
+)
+"""What a client wished for the turn of its message, beside what has a column of its own."""
+
 STEPS: Final = (
     Step("first", FIRST_STATEMENTS),
     Step("spend", SPEND_STATEMENTS),
     Step("deleted agents", _DELETED_AGENTS),
+    Step("turn settings", _TURN_SETTINGS),
 )
 
 

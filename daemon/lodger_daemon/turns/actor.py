@@ -9,11 +9,11 @@ from typing import Any, Final, assert_never
 from lodger_daemon.identity import QuestionId, TurnId
 from lodger_daemon.inbox.core.items import InboxItem
 from lodger_daemon.inbox.core.rules import Moment, next_batch
-from lodger_daemon.turns import call_work, closing_work, step_work
+from lodger_daemon.turns import call_work, closing_work, judge_work, question_work, step_work
 from lodger_daemon.turns.contract import Answer, ConversationError
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
-from lodger_daemon.turns.core.calls import Call, CallProgress
+from lodger_daemon.turns.core.calls import Call
 from lodger_daemon.turns.core.events import LoopStatus, LoopStatusChanged, MemorySynced
 from lodger_daemon.turns.core.machine import advance
 from lodger_daemon.turns.core.states import Active, Asking, Cancelling, Command, Idle, Lease, State
@@ -123,23 +123,17 @@ class ConversationActor:
         before = self._state
         if isinstance(before, Active) and isinstance(before.phase, Asking):
             # Taken off the screen before anybody is shown the idle conversation.
-            self.desk.question = None
+            self.desk.questions.clear()
         self.feed(told.AbortAsked())
         return isinstance(before, Active) and isinstance(self._state, Cancelling)
 
-    def answer(self, question_id: QuestionId, answer: Answer, rejudged: CallProgress | None) -> None:
-        self.desk.question = None
-        self.feed(told.AnswerGiven(question_id, answer, rejudged))
+    def answer(self, question_id: QuestionId, answer: Answer) -> None:
+        self.desk.questions.pop(question_id, None)
+        self.feed(told.AnswerGiven(question_id, answer))
 
     def lapse(self, question_id: QuestionId) -> None:
-        self.desk.question = None
+        self.desk.questions.pop(question_id, None)
         self.feed(told.QuestionLapsed(question_id))
-
-    def asked_call(self) -> Call | None:
-        """The call of the question on screen."""
-        if isinstance(self._state, Active) and isinstance(self._state.phase, Asking):
-            return self._state.phase.batch.get(self._state.phase.tool_call_id)
-        return None
 
     def own(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something beside the turns; it ends with the conversation."""
@@ -205,11 +199,11 @@ class ConversationActor:
             case do.CompactNow():
                 self._spawn(action.lease, step_work.compact_now(desk, action))
             case do.JudgeCalls():
-                self._spawn(action.lease, call_work.judge_calls(desk, action))
+                self._spawn(action.lease, judge_work.judge_calls(desk, action))
             case do.AskPerson():
                 self._spawn(action.lease, call_work.ask_person(desk, action))
             case do.SaveRules():
-                self._spawn(action.lease, call_work.save_rules(desk, action))
+                self._spawn(action.lease, question_work.save_rules(desk, action))
             case do.RefuseCall():
                 self._spawn(action.lease, call_work.refuse_call(desk, action))
             case do.RunCall():

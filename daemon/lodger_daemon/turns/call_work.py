@@ -1,45 +1,33 @@
-"""The work around tool calls: judge, ask, run, write down."""
+"""The work around tool calls: ask, check once more, run, write down."""
 
 import asyncio
 import json
 import sqlite3
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Literal, assert_never
 
 from lodger_daemon.clock import WallTime
-from lodger_daemon.identity import CallKey, RunId, ToolCallId
-from lodger_daemon.questions.core.rules import QuestionStatus
-from lodger_daemon.store import conversation_rows
+from lodger_daemon.identity import CallKey, RunId
+from lodger_daemon.questions.core.arguments import arguments_digest
+from lodger_daemon.questions.core.rules import permits
+from lodger_daemon.questions.decisions import call_row
+from lodger_daemon.store import audit_rows, conversation_rows
 from lodger_daemon.store.journal_rows import CallOutcome, OutcomeStatus
-from lodger_daemon.store.question_rows import StoredQuestion
-from lodger_daemon.turns import records
-from lodger_daemon.turns.call_place import arguments_to_run, place_of_call
-from lodger_daemon.turns.contract import Allow, Deny
+from lodger_daemon.turns import question_work, records
+from lodger_daemon.turns.contract import Allow
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
-from lodger_daemon.turns.core.calls import Batch, Call, CallProgress, MustAsk, Permitted, Refused
-from lodger_daemon.turns.core.events import (
-    DeviceStateChanged,
-    FilePreview,
-    LoopStatus,
-    LoopStatusChanged,
-    PermissionSuggestion,
-    QuestionAsked,
-    QuestionSettled,
-    StatusNote,
-    ToolEnded,
-    ToolOutput,
-    ToolReturned,
-    ToolStarted,
-)
-from lodger_daemon.turns.core.words import DENIED, EFFECT_UNKNOWN, NOBODY_ANSWERED, PERMISSION_CHANGED, PERSON_SAID
+from lodger_daemon.turns.core.calls import Batch, Call, Refused, RefusedBy
+from lodger_daemon.turns.core.events import ToolEnded, ToolOutput, ToolReturned, ToolStarted
+from lodger_daemon.turns.core.words import EFFECT_UNKNOWN, PERMISSION_CHANGED, PERSON_SAID
 from lodger_daemon.turns.desk import Desk, TurnWork
-from lodger_daemon.turns.judging import as_progress
+from lodger_daemon.turns.judge_work import judge_now, tool_request
 from lodger_daemon.turns.services import finish_regardless
 from lodger_daemon.turns.step_work import is_external
+from lodger_tools.box.contract import PinnedFile
 from lodger_tools.json_value import JsonObject
-from lodger_tools.permissions.core.verdicts import CallToJudge
+from lodger_tools.permissions.core.verdicts import Allowed, Denied, NeedsPerson
 from lodger_tools.toolbox_contract import EffectUnknown, Scheduling, ToolOutcome, ToolRequest
 
 OUTPUT_LIMIT_CHARACTERS: Final = 30_000
@@ -48,78 +36,28 @@ OUTPUT_LIMIT_CHARACTERS: Final = 30_000
 OUTPUT_EVERY_S: Final = 0.1
 
 
-async def judge_calls(desk: Desk, action: do.JudgeCalls) -> None:
-    work = desk.work_of(action.lease)
-    progress: dict[ToolCallId, CallProgress] = {}
-    for call in action.calls:
-        assert call.arguments is not None
-        progress[call.tool_call_id] = judge_now(desk, work, call.tool_name, call.arguments)
-    desk.feed(told.CallsJudged(action.lease, progress))
+@dataclass(frozen=True, slots=True)
+class Clearance:
+    """On whose word a call runs."""
 
-
-def call_to_judge(desk: Desk, work: TurnWork, tool_name: str, arguments: JsonObject) -> CallToJudge:
-    return CallToJudge(
-        tool_name=tool_name,
-        arguments=arguments,
-        cwd=work.place.cwd,
-        workspace=work.place.box.workspace,
-        memory_directory=desk.services.memory_directory(desk.key.agent_id),
-    )
-
-
-def judge_now(desk: Desk, work: TurnWork, tool_name: str, arguments: JsonObject) -> CallProgress:
-    to_judge = call_to_judge(desk, work, tool_name, arguments)
-    verdict = desk.services.judge.judge(to_judge, desk.live.mode(desk.services.options))
-    return as_progress(verdict, to_judge)
+    by: Literal["rules", "person"]
+    reason: str
+    rule: str | None = None
+    pinned: tuple[PinnedFile, ...] = ()
 
 
 async def ask_person(desk: Desk, action: do.AskPerson) -> None:
-    """Store the question, then show it; after a restart the stored one is shown again."""
-    work = desk.work_of(action.lease)
-    call, book = action.call, desk.services.questions
+    work, call = desk.work_of(action.lease), action.call
     assert call.arguments is not None
-    pending = {asked.question_id: asked for asked in book.pending(desk.key)}
-    asked = pending.get(action.question_id)
-    if asked is None or asked.run_id != action.batch.run_id:
-        if pending:
-            # Left over from an earlier daemon for a call that needed no answer any more.
-            await withdraw_questions(desk)
-        request = tool_request(desk, work, action.batch.run_id, call, call.arguments)
-        previews = () if is_external(desk, call.tool_name) else await desk.services.toolbox.preview(request)
-        question = _question(action, previews)
-        asked = await finish_regardless(book.ask(desk.key, question, call.arguments))
-    desk.work_of(action.lease)
-    desk.question = asked
-    desk.questions_changed()
-    desk.publish(asked)
-    desk.publish(LoopStatusChanged(LoopStatus.WAITING_ON_APPROVAL, action.batch.run_id))
-    desk.publish(DeviceStateChanged())
-
-
-async def withdraw_questions(desk: Desk) -> None:
-    for settled in await finish_regardless(desk.services.questions.withdraw(desk.key)):
-        desk.publish(QuestionSettled(settled.question.asked.question_id, "withdrawn"))
-
-
-async def save_rules(desk: Desk, action: do.SaveRules) -> None:
-    work = desk.work_of(action.lease)
-    suggestions = action.call.progress.suggestions if isinstance(action.call.progress, MustAsk) else ()
-    for suggestion in suggestions:
-        if suggestion.id not in action.suggestion_ids:
-            continue
-        try:
-            await desk.services.judge.save_rule(suggestion, work.place.box.workspace)
-        except Exception as error:  # noqa: BLE001 - said just below
-            # Whatever keeps a rule from being saved, the answer that came with it still holds.
-            desk.publish(StatusNote(f"The rule could not be saved: {error}", "warning"))
-    desk.work_of(action.lease)
-    desk.feed(told.RulesSaved(action.lease))
+    request = tool_request(desk, work, action.batch.run_id, call.tool_call_id, call.tool_name, call.arguments)
+    await question_work.ask_person(desk, action, request)
 
 
 async def refuse_call(desk: Desk, action: do.RefuseCall) -> None:
     work = desk.work_of(action.lease)
-    outcome = ToolOutcome("error", action.text, refused=True)
-    await _record_result(desk, work, action.batch, action.call, outcome, None)
+    progress = action.call.progress
+    refusal = progress if isinstance(progress, Refused) else Refused(action.text)
+    await _refuse(desk, work, action.batch, action.call, refusal)
     desk.feed(told.CallEnded(action.lease, action.call.tool_call_id))
 
 
@@ -128,14 +66,15 @@ async def run_call(desk: Desk, action: do.RunCall) -> None:
     work = desk.work_of(action.lease)
     call = action.call
     key = CallKey(desk.key, action.batch.run_id, call.tool_call_id)
-    refusal, approval = _check_again(desk, work, key, action)
-    if refusal is not None:
-        outcome = ToolOutcome("error", refusal, refused=True)
-        await _record_result(desk, work, action.batch, call, outcome, None)
+    request = tool_request(desk, work, action.batch.run_id, call.tool_call_id, call.tool_name, action.arguments)
+    cleared = await _check_again(desk, work, key, action, request)
+    desk.work_of(action.lease)
+    if isinstance(cleared, Refused):
+        await _refuse(desk, work, action.batch, call, cleared)
         desk.feed(told.CallEnded(action.lease, call.tool_call_id))
         return
     comment = _comment(desk, key) if action.by_person else ""
-    await finish_regardless(_start(desk, work, key, call, action.arguments, approval))
+    await finish_regardless(_start(desk, work, key, call, action.arguments, cleared))
     desk.work_of(action.lease)
     desk.publish(
         ToolStarted(
@@ -146,9 +85,8 @@ async def run_call(desk: Desk, action: do.RunCall) -> None:
             _executed_json(call, action.arguments),
         )
     )
-    request = tool_request(desk, work, action.batch.run_id, call, action.arguments)
     try:
-        outcome = await _execute(desk, work, action.batch.run_id, call, request)
+        outcome = await _execute(desk, work, action.batch.run_id, call, replace(request, pinned=cleared.pinned))
         status = OutcomeStatus(outcome.status)
     except EffectUnknown:
         if desk.stopping:
@@ -166,7 +104,7 @@ async def collect_call(desk: Desk, work: TurnWork, batch: Batch, call: Call, arg
     comment = _comment(desk, CallKey(desk.key, batch.run_id, call.tool_call_id))
     outcome: ToolOutcome | None = None
     if not is_external(desk, call.tool_name):
-        request = tool_request(desk, work, batch.run_id, call, arguments)
+        request = tool_request(desk, work, batch.run_id, call.tool_call_id, call.tool_name, arguments)
         work.used_box = True
         try:
             outcome = await desk.services.toolbox.collect(request)
@@ -182,38 +120,6 @@ async def collect_call(desk: Desk, work: TurnWork, batch: Batch, call: Call, arg
     desk.feed(told.CallEnded(work.lease, call.tool_call_id))
 
 
-def progress_of_question(question: StoredQuestion) -> CallProgress | None:
-    """What a question settled before a restart means for its call, which has not started."""
-    settlement = question.settlement
-    if settlement is None or settlement.status is QuestionStatus.WITHDRAWN:
-        return None
-    match settlement.answer:
-        case Allow(updated_input=changed):
-            return Permitted(question.arguments if changed is None else changed, by_person=True)
-        case Deny(message):
-            return Refused(message or DENIED)
-        case None:
-            return Refused(NOBODY_ANSWERED)
-
-
-def tool_request(desk: Desk, work: TurnWork, run_id: RunId, call: Call, arguments: JsonObject) -> ToolRequest:
-    key, home = desk.key, desk.services.options.home
-    judged = call_to_judge(desk, work, call.tool_name, arguments)
-    place = place_of_call(work.place, judged, home)
-    return ToolRequest(
-        call_key=str(CallKey(key, run_id, call.tool_call_id)),
-        tool_name=call.tool_name,
-        arguments=arguments_to_run(judged, home),
-        box=place.box,
-        cwd=place.cwd,
-        environment={
-            "AGENT_ID": key.agent_id,
-            "CONVERSATION_ID": key.conversation_id,
-            "MEMORY_DIR": desk.services.memory_directory(key.agent_id),
-        },
-    )
-
-
 def end_on_paper(
     desk: Desk, batch: Batch, call: Call, status: OutcomeStatus, text: str, started: bool, now: WallTime
 ) -> records.CallResult:
@@ -223,10 +129,32 @@ def end_on_paper(
     return records.CallResult(CallKey(desk.key, batch.run_id, call.tool_call_id), message, outcome)
 
 
-async def _start(desk: Desk, work: TurnWork, key: CallKey, call: Call, arguments: JsonObject, approval: str) -> None:
+async def _start(
+    desk: Desk, work: TurnWork, key: CallKey, call: Call, arguments: JsonObject, cleared: Clearance
+) -> None:
     now = desk.services.clock.wall()
-    await desk.durably(lambda connection: records.start_call(connection, key, call.tool_name, arguments, approval, now))
+    detail: JsonObject = {
+        "reason": cleared.reason,
+        "rule": cleared.rule,
+        "arguments": arguments_digest(call.tool_name, arguments),
+    }
+
+    def write(connection: sqlite3.Connection) -> None:
+        records.start_call(connection, key, call.tool_name, arguments, cleared.by, now)
+        audit_rows.record(connection, call_row(key, call.tool_name, now, cleared.by, allowed=True, detail=detail))
+
+    await desk.durably(write)
     work.started_calls.add(call.tool_call_id)
+
+
+async def _refuse(desk: Desk, work: TurnWork, batch: Batch, call: Call, refusal: Refused) -> None:
+    key = CallKey(desk.key, batch.run_id, call.tool_call_id)
+    # What a person or a model wrote does not belong into the log; what a rule says does.
+    by_rules = refusal.by in (RefusedBy.RULES, RefusedBy.NOBODY)
+    detail: JsonObject = {"reason": refusal.text if by_rules else "", "rule": refusal.rule}
+    row = call_row(key, call.tool_name, desk.services.clock.wall(), refusal.by.value, allowed=False, detail=detail)
+    outcome = ToolOutcome("error", refusal.text, refused=True)
+    await _record_result(desk, work, batch, call, outcome, None, decision=row)
 
 
 async def _execute(desk: Desk, work: TurnWork, run_id: RunId, call: Call, request: ToolRequest) -> ToolOutcome:
@@ -249,19 +177,26 @@ def _show_output(desk: Desk, work: TurnWork, run_id: RunId, call: Call) -> Calla
     return show
 
 
-def _check_again(desk: Desk, work: TurnWork, key: CallKey, action: do.RunCall) -> tuple[str | None, str]:
-    """Why the call may not run after all, or on whose word it runs."""
-    match judge_now(desk, work, action.call.tool_name, action.arguments):
-        case Permitted():
-            return None, "person" if action.by_person else "rules"
-        case MustAsk(reason=reason):
-            if action.by_person and desk.services.questions.permits(key, action.call.tool_name, action.arguments):
-                return None, "person"
-            return PERMISSION_CHANGED.format(reason=reason), ""
-        case Refused(text):
-            return text, ""
-        case other:
-            raise AssertionError(other)
+async def _check_again(
+    desk: Desk, work: TurnWork, key: CallKey, action: do.RunCall, request: ToolRequest
+) -> Clearance | Refused:
+    """On whose word the call runs, or why it may not run after all."""
+    verdict = await judge_now(desk, work, action.arguments, request)
+    settlement = desk.services.questions.settlement(key) if action.by_person else None
+    by_person = settlement is not None and permits(settlement, action.call.tool_name, action.arguments)
+    match verdict:
+        case Denied(reason=reason, rule=rule):
+            return Refused(reason, RefusedBy.RULES, rule)
+        case Allowed(reason=reason, rule=rule) if not by_person:
+            return Clearance("rules", reason, rule)
+        case NeedsPerson(reason=reason, rule=rule) if not by_person:
+            return Refused(PERMISSION_CHANGED.format(reason=reason), RefusedBy.RULES, rule)
+        case Allowed(reason=reason, rule=rule) | NeedsPerson(reason=reason, rule=rule):
+            # Also where a rule has come to allow it: what the person saw is what may run.
+            assert settlement is not None
+            return Clearance("person", reason, rule, settlement.pinned)
+        case _:
+            assert_never(verdict)
 
 
 def _comment(desk: Desk, key: CallKey) -> str:
@@ -314,6 +249,7 @@ async def _record_result(
     outcome: ToolOutcome,
     journal: CallOutcome | None,
     shown_commit: str | None = None,
+    decision: audit_rows.AuditRow | None = None,
 ) -> None:
     """Result and journal in one commit, then the transcript in memory and what clients see."""
     key, now = desk.key, desk.services.clock.wall()
@@ -324,6 +260,8 @@ async def _record_result(
 
     def write(connection: sqlite3.Connection) -> None:
         records.end_calls(connection, key, work.turn_id, (result,), now)
+        if decision is not None:
+            audit_rows.record(connection, decision)
         if shown_commit is not None:
             conversation_rows.set_shown_memory_commit(connection, key, shown_commit)
 
@@ -338,30 +276,6 @@ async def _record_result(
 
     await finish_regardless(commit())
     desk.work_of(work.lease)
-
-
-def _question(action: do.AskPerson, previews: tuple[JsonObject, ...]) -> QuestionAsked:
-    call = action.call
-    must_ask = call.progress if isinstance(call.progress, MustAsk) else MustAsk("")
-    return QuestionAsked(
-        question_id=action.question_id,
-        run_id=action.batch.run_id,
-        tool_call_id=call.tool_call_id,
-        tool_name=call.tool_name,
-        input=call.arguments,
-        suggestions=tuple(PermissionSuggestion(s.id, s.text) for s in must_ask.suggestions),
-        previews=tuple(_preview(diff) for diff in previews),
-        reason=must_ask.reason,
-    )
-
-
-def _preview(diff: JsonObject) -> FilePreview:
-    hunks, reason = diff.get("hunks"), diff.get("reason")
-    return FilePreview(
-        file_name=str(diff.get("fileName", "")),
-        hunks=tuple(hunks) if isinstance(hunks, list) else None,
-        reason=reason if isinstance(reason, str) else "",
-    )
 
 
 def _executed_json(call: Call, arguments: JsonObject) -> str:

@@ -10,7 +10,7 @@ from lodger_daemon.store import inbox_rows, turn_rows
 from lodger_daemon.store.journal_rows import OutcomeStatus
 from lodger_daemon.store.run_rows import RunStatus
 from lodger_daemon.turns import records
-from lodger_daemon.turns.call_work import end_on_paper, withdraw_questions
+from lodger_daemon.turns.call_work import end_on_paper
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
 from lodger_daemon.turns.core.calls import Batch, Call, Running
@@ -18,6 +18,7 @@ from lodger_daemon.turns.core.events import ToolEnded, ToolReturned
 from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_daemon.turns.core.words import EFFECT_UNKNOWN, INTERRUPTED
 from lodger_daemon.turns.desk import Desk, Step, TurnWork
+from lodger_daemon.turns.question_work import withdraw_questions
 from lodger_daemon.turns.records import CallResult
 from lodger_daemon.turns.step_work import admission_of, admitted, assistant_message, publish_step_end
 
@@ -156,7 +157,7 @@ def _run_id(desk: Desk, work: TurnWork, step: Step | None) -> RunId | None:
 
 
 async def _withdraw_questions(desk: Desk, action: do.Unwind) -> None:
-    desk.question = None
+    desk.questions.clear()
     if action.batch is None:
         return
     await withdraw_questions(desk)

@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Final, Literal
 
 from lodger_daemon.backends.core.compaction_options import options_from
@@ -13,11 +12,10 @@ from lodger_daemon.inbox.core.items import ItemKind, NewItem, Source
 from lodger_daemon.questions.core.rules import QuestionStatus
 from lodger_daemon.questions.questions import SettledQuestion
 from lodger_daemon.store import conversation_rows, message_rows
-from lodger_daemon.turns import call_work, records, step_work
+from lodger_daemon.turns import records, step_work
 from lodger_daemon.turns.actor import ConversationActor
 from lodger_daemon.turns.contract import (
     AgentRecord,
-    Allow,
     Answer,
     ConversationRecord,
     ConversationSnapshot,
@@ -30,10 +28,9 @@ from lodger_daemon.turns.contract import (
     Submission,
 )
 from lodger_daemon.turns.conversation_editor import ConversationEditor
-from lodger_daemon.turns.core import calls as core_calls
-from lodger_daemon.turns.core.calls import CallProgress
 from lodger_daemon.turns.core.events import NumberedEvent, QuestionSettled
 from lodger_daemon.turns.intake import Intake
+from lodger_daemon.turns.judge_work import look_at_answer
 from lodger_daemon.turns.registry import Registry
 from lodger_daemon.turns.runtime_states import RuntimeStates
 from lodger_daemon.turns.services import TurnServices, finish_regardless
@@ -92,25 +89,20 @@ class Conversations:
         """For the daemon's own rooms: background work that ended, a schedule that is due."""
         return await self._intake.submit(key, NewItem(submission, ItemKind(kind), source))
 
-    async def answer(self, key: ConversationKey, question_id: QuestionId, answer: Answer) -> bool:
+    async def answer(self, key: ConversationKey, question_id: QuestionId, answer: Answer, by: str = "client") -> bool:
         actor = await self._registry.actor(key)
-        call = actor.asked_call()
-        rejudged: CallProgress | None = None
-        if call is not None and isinstance(answer, Allow) and answer.updated_input is not None:
-            work = actor.desk.work
-            checked = step_work.check_input(actor.desk, call.tool_name, answer.updated_input)
-            if isinstance(checked, str):
-                rejudged = core_calls.Refused(checked)
-            elif work is not None:
-                answer = replace(answer, updated_input=checked)
-                rejudged = call_work.judge_now(actor.desk, work, call.tool_name, checked)
+        book = self._services.questions
+        question = book.open_question(key, question_id)
+        if question is None:
+            return False
+        given, pinned = await look_at_answer(actor.desk, question, answer)
 
         async def settle() -> bool:
-            settled = await self._services.questions.settle(key, question_id, answer)
+            settled = await book.settle(key, question_id, given, pinned, by)
             if settled is None:
                 return False
             self._publish_settled(actor, settled)
-            actor.answer(question_id, answer, rejudged)
+            actor.answer(question_id, given)
             return True
 
         # A client that leaves in mid-answer must not leave a settled question that no turn was told of.

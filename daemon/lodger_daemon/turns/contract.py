@@ -36,6 +36,10 @@ class Submission:
     delivery: Literal["tool_boundary", "turn_end"] = "tool_boundary"
     connection_group: str = ""
     """Messages coalesce only within one group (BEHAVIOUR.md A13)."""
+    ask_together: bool = False
+    """For a client that can show several questions at once: all of a step are open together."""
+    max_steps: int | None = None
+    """Model steps the turn may take at most; the machine's own limit holds all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +189,12 @@ class ConversationService(Protocol):
         """Store one input. On return of `Accepted` it survives any crash, and will be answered once."""
         ...
 
-    async def answer(self, key: ConversationKey, question_id: QuestionId, answer: Answer) -> bool:
-        """Settle a pending question; False when it is no longer pending. One effect however often it is called."""
+    async def answer(self, key: ConversationKey, question_id: QuestionId, answer: Answer, by: str = "client") -> bool:
+        """Settle a pending question; False when it is no longer pending. One effect however often it is called.
+
+        Args:
+            by: the name of the client a person answered from, for the audit log.
+        """
         ...
 
     async def abort(self, key: ConversationKey, run_id: RunId | None = None) -> bool:

@@ -9,7 +9,16 @@ from typing import Final, TypeVar
 from lodger_daemon.backends.core.step_assembly import StepAssembly
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage
 from lodger_daemon.backends.local.backend import BuiltRequest, LocalBackend, Standing
-from lodger_daemon.identity import AgentId, ClientMessageId, ConversationKey, MessageId, RunId, ToolCallId, TurnId
+from lodger_daemon.identity import (
+    AgentId,
+    ClientMessageId,
+    ConversationKey,
+    MessageId,
+    QuestionId,
+    RunId,
+    ToolCallId,
+    TurnId,
+)
 from lodger_daemon.inbox.core.items import InboxItem, TurnSettings
 from lodger_daemon.inbox.core.rules import batch_content, batch_settings
 from lodger_daemon.store import inbox_rows
@@ -107,8 +116,8 @@ class Desk:
         self.work: TurnWork | None = None
         self.loop_status = LoopStatusChanged(LoopStatus.WAITING_ON_INPUT)
         """As shown last."""
-        self.question: QuestionAsked | None = None
-        """The one on screen."""
+        self.questions: dict[QuestionId, QuestionAsked] = {}
+        """Those on screen, the oldest first."""
         self.last_box: BoxKey | None = None
         """Where the latest turn ran calls; None when it ran none."""
         self.last_was_queued = False

@@ -15,13 +15,13 @@ from lodger_daemon.inbox.core.rules import batch_settings
 from lodger_daemon.store import inbox_rows, journal_rows, question_rows, run_rows, setting_rows, turn_rows
 from lodger_daemon.store.run_rows import RunStatus
 from lodger_daemon.store.turn_rows import TurnRow
-from lodger_daemon.turns.call_work import progress_of_question
 from lodger_daemon.turns.core import machine_events as told
 from lodger_daemon.turns.core.calls import Batch, Call, CallProgress, Done, Refused, Running, Undecided
 from lodger_daemon.turns.core.states import Turn
 from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_daemon.turns.desk import Desk, TurnWork
 from lodger_daemon.turns.live import place_from_cause
+from lodger_daemon.turns.question_work import progress_of_question
 from lodger_daemon.turns.records import abort_mark
 from lodger_daemon.turns.step_work import check_arguments
 from lodger_tools.toolbox_contract import Scheduling
@@ -66,9 +66,10 @@ def resume(desk: Desk, left: LeftOver, work: TurnWork) -> tuple[told.TurnRecover
     turn = Turn(
         turn_id=left.turn.turn_id,
         can_ask=work.settings.can_answer_questions,
+        ask_together=work.settings.ask_together,
         steps=max(1, left.run_ids),
         run_id=batch.run_id if batch is not None else None,
-        max_steps=desk.services.options.max_steps,
+        max_steps=min(work.settings.max_steps or desk.services.options.max_steps, desk.services.options.max_steps),
     )
     collecting = tuple(c for c in batch.calls if isinstance(c.progress, Running)) if batch is not None else ()
     return told.TurnRecovered(work.lease, turn, batch), collecting

@@ -128,7 +128,7 @@ class RuntimeStates:
             loop=replace(desk.loop_status, client_message_ids=dict(live.runs) or None),
             processing=actor.processing,
             queue=tuple(item.as_queued() for item in desk.waiting()),
-            questions=(desk.question,) if desk.question is not None else (),
+            questions=tuple(desk.questions.values()),
             mode=live.mode(options),
             cwd=live.cwd(options),
             cwd_revision=live.state.cwd_revision,

@@ -48,6 +48,7 @@ from lodger_daemon.turns.desk import Desk, Step, TurnWork
 from lodger_daemon.turns.services import FRESHEN_LIMIT_S, finish_regardless
 from lodger_daemon.turns.stored_messages import CALLS_PART, REASONING_PART, USAGE_PART, part_id
 from lodger_tools.catalogue.arguments import parse_arguments
+from lodger_tools.catalogue.person_questions import ANSWERS, ASK_TOOL, with_answers
 from lodger_tools.json_value import JsonObject
 from lodger_tools.toolbox_contract import Scheduling
 
@@ -78,7 +79,12 @@ async def prepare(desk: Desk, action: do.PrepareStep) -> None:
         return
     step = work.step
     assert step is not None
-    desk.feed(told.Prepared(action.lease, step.run_id, work.settings.can_answer_questions))
+    settings = work.settings
+    desk.feed(
+        told.Prepared(
+            action.lease, step.run_id, settings.can_answer_questions, settings.ask_together, settings.max_steps
+        )
+    )
 
 
 async def build(desk: Desk, work: TurnWork, reminder: str | None) -> str | None:
@@ -441,7 +447,11 @@ def check_arguments(desk: Desk, tool_name: str, arguments_json: str) -> JsonObje
 
 def check_input(desk: Desk, tool_name: str, arguments: JsonObject) -> JsonObject | str:
     """As `check_arguments`, for an input that a person changed."""
-    return check_arguments(desk, tool_name, json.dumps(arguments))
+    if tool_name != ASK_TOOL or is_external(desk, tool_name):
+        return check_arguments(desk, tool_name, json.dumps(arguments))
+    asked = {name: value for name, value in arguments.items() if name != ANSWERS}
+    checked = check_arguments(desk, tool_name, json.dumps(asked))
+    return checked if isinstance(checked, str) else with_answers(checked, arguments.get(ANSWERS))
 
 
 def is_external(desk: Desk, tool_name: str) -> bool:

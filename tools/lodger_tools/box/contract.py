@@ -32,11 +32,21 @@ class BoxKey:
 
 
 @dataclass(frozen=True, slots=True)
+class PinnedFile:
+    """A file as it was when a person allowed what would run it."""
+
+    path: str
+    mark: str
+    """What `LookAtFiles` said of it: the SHA-256 of its bytes in hex, or a word for what is no readable file."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunCommand:
-    """`bash -c`; no login shell."""
+    """`bash -c`; no login shell. Not started when one of the pinned files is another than it was."""
 
     command: str
     timeout_s: float = 120.0
+    pinned: tuple[PinnedFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +117,28 @@ class ReadHead:
     repository: str
 
 
+@dataclass(frozen=True, slots=True)
+class LookAtFiles:
+    """Where each path leads once its links are followed, and what lies there.
+
+    `details` of the outcome: `files`, a list of `[path as given, real path, mark]`; the mark is empty unless `marks`.
+    """
+
+    paths: tuple[str, ...]
+    marks: bool = False
+
+
 Operation: TypeAlias = (
-    RunCommand | RunProgram | ReadFile | WriteFile | EditFile | FindFiles | SearchFiles | PreviewChange | ReadHead
+    RunCommand
+    | RunProgram
+    | ReadFile
+    | WriteFile
+    | EditFile
+    | FindFiles
+    | SearchFiles
+    | PreviewChange
+    | ReadHead
+    | LookAtFiles
 )
 
 

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from lodger_tools.catalogue.person_questions import ASK_TOOL, QUESTIONS_LIMIT
 from lodger_tools.json_value import Json, JsonObject
 from lodger_tools.permissions.core.reach import FOLDER_ARGUMENT
 from lodger_tools.toolbox_contract import Scheduling, ToolDescription
@@ -138,4 +139,37 @@ GREP: Final = ToolDescription(
     ),
     scheduling=Scheduling.PARALLEL,
 )
-TOOLS: Final = (BASH, READ, WRITE, EDIT, GLOB, GREP)
+ASK: Final = ToolDescription(
+    name=ASK_TOOL,
+    description=(
+        "Ask the person who uses you, when only they can decide and you cannot go on well without it. Offer options"
+        " where you can; they may always answer in their own words."
+    ),
+    parameters=parameters(
+        {
+            "questions": {
+                "type": "array",
+                "description": f"1 to {QUESTIONS_LIMIT} questions, shown together.",
+                "items": parameters(
+                    {
+                        "question": text("The question, whole and clear."),
+                        "header": text("What it is about, in one or two words."),
+                        "options": {
+                            "type": "array",
+                            "description": "What may be chosen.",
+                            "items": parameters(
+                                {"label": text("The choice, in few words."), "description": text("What it means.")},
+                                ("label",),
+                            ),
+                        },
+                        "multiSelect": flag("More than one may be chosen."),
+                    },
+                    ("question",),
+                ),
+            },
+        },
+        ("questions",),
+    ),
+    scheduling=Scheduling.PARALLEL,
+)
+TOOLS: Final = (BASH, READ, WRITE, EDIT, GLOB, GREP, ASK)

@@ -86,6 +86,10 @@ class Operations:
 
                 commit, details = read_head(full_path(args["repository"], cwd, env))
                 call.finish("success", commit, details=details)
+            case "look_at_files":
+                from lodger_tools.runner.look_at_files import look_at_files
+
+                call.finish("success", details={"files": look_at_files(args["paths"], args["marks"], cwd, env)})
             case "find_files" | "search_files" | "preview_change":
                 self._start_search(call, kind, args, cwd, env, payload)
             case _:
@@ -93,6 +97,10 @@ class Operations:
 
     def _run_command(self, call: Call, args: dict[str, Any], cwd: str, env: dict[str, str]) -> None:
         command: str = args["command"]
+        if args.get("pinned"):
+            from lodger_tools.runner.look_at_files import refuse_changed
+
+            refuse_changed(args["pinned"], cwd, env)
         argv = [self._shell, "--norc", "-c", command] if self._shell.endswith("bash") else [self._shell, "-c", command]
         Work(self._poll, self._children, call, self._running_pids).start_program(
             argv, cwd, env, args["timeout_s"], joined=True

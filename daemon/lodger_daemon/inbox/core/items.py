@@ -51,6 +51,9 @@ class TurnSettings:
 
     can_answer_questions: bool = True
     tool_allowlist: tuple[str, ...] | None = None
+    ask_together: bool = False
+    max_steps: int | None = None
+    """Model steps the turn may take; None = the machine's limit, which also caps it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Final
 from lodger_daemon.clock import WallTime
 from lodger_daemon.questions.core.arguments import arguments_digest
 from lodger_daemon.turns.contract import Allow, Answer, Deny
+from lodger_tools.box.contract import PinnedFile
 from lodger_tools.json_value import JsonObject
 
 DEFAULT_LIMIT_S: Final = 30 * 60.0
@@ -31,13 +32,17 @@ class Settlement:
     answer: Answer | None
     approved_digest: str | None
     """Of the exact arguments that may run: the person's own if they changed them. None unless allowed."""
+    pinned: tuple[PinnedFile, ...] = ()
+    """The script files that may run with them, as they were when the person was asked (ATTACKS.md A7)."""
 
 
-def settle(answer: Answer, tool_name: str, asked_arguments: JsonObject) -> Settlement:
+def settle(
+    answer: Answer, tool_name: str, asked_arguments: JsonObject, pinned: tuple[PinnedFile, ...] = ()
+) -> Settlement:
     match answer:
         case Allow(updated_input=updated):
             arguments = asked_arguments if updated is None else updated
-            return Settlement(QuestionStatus.ALLOWED, answer, arguments_digest(tool_name, arguments))
+            return Settlement(QuestionStatus.ALLOWED, answer, arguments_digest(tool_name, arguments), pinned)
         case Deny():
             return Settlement(QuestionStatus.DENIED, answer, None)
 

@@ -139,7 +139,6 @@ class Unwind:
     lease: Lease
     turn: Turn
     batch: Batch | None
-    question_id: QuestionId | None
     stop_reason: StopReason
     error: str | None = None
 

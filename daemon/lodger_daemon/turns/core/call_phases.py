@@ -15,13 +15,14 @@ from lodger_daemon.turns.core.calls import (
     MustAsk,
     Permitted,
     Refused,
+    RefusedBy,
     Running,
     Undecided,
-    first_to_ask,
     ready_to_run,
+    to_ask,
 )
 from lodger_daemon.turns.core.events import LoopStatus
-from lodger_daemon.turns.core.machine_events import AnswerGiven, CallEnded, CallsJudged
+from lodger_daemon.turns.core.machine_events import AnswerGiven, CallEnded, CallsJudged, QuestionLapsed
 from lodger_daemon.turns.core.outcomes import DEVICE, Outcome, close, enter, loop
 from lodger_daemon.turns.core.states import Active, Asking, Executing, Judging, SavingRule
 from lodger_daemon.turns.core.step_phase import next_step
@@ -47,37 +48,38 @@ def judged(state: Active, phase: Judging, event: CallsJudged) -> Outcome:
 
 
 def go_on(state: Active, batch: Batch) -> Outcome:
-    """Ask the next question; when none is left, run what may run."""
-    call = first_to_ask(batch)
-    if call is None:
+    """Ask what is to be asked next; when nothing is left, run what may run."""
+    asking = to_ask(batch, state.turn.ask_together)
+    if not asking:
         return _start_executing(state, batch)
-    question_id = question_id_of(call.tool_call_id)
-    return enter(
-        state,
-        Asking(batch, call.tool_call_id, question_id),
-        loop(LoopStatus.WAITING_ON_APPROVAL, state.turn.run_id),
-        AskPerson(state.lease, state.turn, batch, call, question_id),
-    )
+    questions = (AskPerson(state.lease, state.turn, batch, call, question_id_of(call.tool_call_id)) for call in asking)
+    return enter(state, Asking(batch), loop(LoopStatus.WAITING_ON_APPROVAL, state.turn.run_id), *questions)
 
 
-def answered(state: Active, phase: Asking, event: AnswerGiven) -> Outcome:
-    call = phase.batch.get(phase.tool_call_id)
-    assert call is not None
-    settled = phase.batch.change(phase.tool_call_id, _after_answer(call, event))
-    shown = (loop(LoopStatus.WAITING_ON_APPROVAL, state.turn.run_id), DEVICE)
-    if isinstance(event.answer, Allow) and event.answer.suggestion_ids:
-        save = SaveRules(state.lease, call, event.answer.suggestion_ids)
-        return enter(state, SavingRule(settled), *shown, save)
-    after, actions = go_on(state, settled)
+def settled(state: Active, phase: Judging | Asking | SavingRule, event: AnswerGiven | QuestionLapsed) -> Outcome:
+    """A question had its one effect. Its call may be judged again right now, or wait for a rule of another answer."""
+    call = next((call for call in phase.batch.calls if question_id_of(call.tool_call_id) == event.question_id), None)
+    if call is None or not isinstance(call.progress, Undecided | MustAsk):
+        return state, ()
+    batch = phase.batch.change(call.tool_call_id, _after(call, event))
+    shown: tuple[Action, ...] = (DEVICE,)
+    if isinstance(event, AnswerGiven):
+        shown = (loop(LoopStatus.WAITING_ON_APPROVAL, state.turn.run_id), DEVICE)
+        if isinstance(event.answer, Allow) and event.answer.suggestion_ids:
+            saving = phase.saving + 1 if isinstance(phase, SavingRule) else 1
+            save = SaveRules(state.lease, call, event.answer.suggestion_ids)
+            return enter(state, SavingRule(batch, saving), *shown, save)
+    if not isinstance(phase, Asking):
+        return enter(state, replace(phase, batch=batch), *shown)
+    if state.turn.ask_together and to_ask(batch, together=True):
+        return enter(state, Asking(batch), *shown)
+    after, actions = go_on(state, batch)
     return after, (*shown, *actions)
 
 
-def lapsed(state: Active, phase: Asking) -> Outcome:
-    after, actions = go_on(state, phase.batch.change(phase.tool_call_id, Refused(NOBODY_ANSWERED)))
-    return after, (DEVICE, *actions)
-
-
 def rules_saved(state: Active, phase: SavingRule) -> Outcome:
+    if phase.saving > 1:
+        return enter(state, replace(phase, saving=phase.saving - 1))
     return judge(state, phase.batch)
 
 
@@ -102,27 +104,31 @@ def _all_done(state: Active) -> Outcome:
 
 def _answerable(state: Active, progress: CallProgress) -> CallProgress:
     if isinstance(progress, MustAsk) and not state.turn.can_ask:
-        return Refused(NO_WAY_TO_ASK.format(reason=progress.reason))
+        return Refused(NO_WAY_TO_ASK.format(reason=progress.reason), RefusedBy.NOBODY, progress.rule)
     return progress
 
 
 def _merge(batch: Batch, progress: Mapping[ToolCallId, CallProgress]) -> Batch:
-    return batch.map(lambda call: progress.get(call.tool_call_id, call.progress))
+    """What a person decided while the rules were looked at stands."""
+    return batch.map(
+        lambda call: (
+            progress.get(call.tool_call_id, call.progress)
+            if isinstance(call.progress, Undecided | MustAsk)
+            else call.progress
+        )
+    )
 
 
-def _after_answer(call: Call, event: AnswerGiven) -> CallProgress:
+def _after(call: Call, event: AnswerGiven | QuestionLapsed) -> CallProgress:
+    if isinstance(event, QuestionLapsed):
+        return Refused(NOBODY_ANSWERED, RefusedBy.NOBODY)
     match event.answer:
         case Deny(message):
-            return Refused(message or DENIED)
-        case Allow(updated_input=None):
-            assert call.arguments is not None
-            return Permitted(call.arguments, by_person=True)
+            return Refused(message or DENIED, RefusedBy.PERSON)
         case Allow(updated_input=changed):
-            assert changed is not None
-            # A person may allow what the rules would ask about, but not what they deny.
-            if isinstance(event.rejudged, Refused):
-                return event.rejudged
-            return Permitted(changed, by_person=True)
+            arguments = call.arguments if changed is None else changed
+            assert arguments is not None
+            return Permitted(arguments, by_person=True)
         case _:
             assert_never(event.answer)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import TypeAlias, assert_never
 
 from lodger_daemon.identity import MessageId, RunId, ToolCallId
@@ -19,6 +20,8 @@ class Undecided:
 class MustAsk:
     reason: str
     suggestions: tuple[Suggestion, ...] = ()
+    rule: str | None = None
+    """The rule that wants a person to decide, if it was one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +32,24 @@ class Permitted:
     by_person: bool = False
 
 
+class RefusedBy(StrEnum):
+    """Values are words of the audit log."""
+
+    ARGUMENTS = "arguments"
+    """They could not be used, or there is no such tool."""
+    RULES = "rules"
+    PERSON = "person"
+    NOBODY = "nobody"
+    """Nobody answered, or nobody could be asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """Will not run; `text` is the error result the model gets."""
 
     text: str
+    by: RefusedBy = RefusedBy.ARGUMENTS
+    rule: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +103,10 @@ class Batch:
         return tuple(call for call in self.calls if not isinstance(call.progress, Done))
 
 
-def first_to_ask(batch: Batch) -> Call | None:
-    """Questions are asked one at a time, in call order."""
-    return next((call for call in batch.calls if isinstance(call.progress, MustAsk)), None)
+def to_ask(batch: Batch, together: bool) -> tuple[Call, ...]:
+    """Whom to ask about now, in call order: the first, or all of them at once."""
+    waiting = tuple(call for call in batch.calls if isinstance(call.progress, MustAsk))
+    return waiting if together else waiting[:1]
 
 
 def ready_to_run(batch: Batch) -> tuple[Call, ...]:

@@ -107,13 +107,9 @@ def _abort(state: State) -> Outcome:
 
 def _settle_question(state: State, event: AnswerGiven | QuestionLapsed) -> Outcome:
     """A late answer finds no such question and changes nothing."""
-    if not isinstance(state, Active) or not isinstance(state.phase, Asking):
+    if not isinstance(state, Active) or not isinstance(state.phase, Judging | Asking | SavingRule):
         return state, ()
-    if state.phase.question_id != event.question_id:
-        return state, ()
-    if isinstance(event, QuestionLapsed):
-        return call_phases.lapsed(state, state.phase)
-    return call_phases.answered(state, state.phase, event)
+    return call_phases.settled(state, state.phase, event)
 
 
 def _report(state: State, event: LeasedEvent) -> Outcome:

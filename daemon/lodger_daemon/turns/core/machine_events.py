@@ -57,6 +57,9 @@ class Prepared:
     lease: Lease
     run_id: RunId
     can_ask: bool
+    ask_together: bool = False
+    max_steps: int | None = None
+    """What the client wished; the machine's limit holds all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +136,10 @@ class CallsJudged:
 
 @dataclass(frozen=True, slots=True)
 class AnswerGiven:
-    """A pending question was settled. `rejudged` is what the rules say of an input the person changed."""
+    """A pending question was settled by this answer."""
 
     question_id: QuestionId
     answer: Answer
-    rejudged: CallProgress | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,5 @@ def break_off(state: Active, message: str) -> Outcome:
 
 
 def _unwind(state: Active, stop_reason: StopReason, error: str | None) -> tuple[Cancelling, Unwind]:
-    question_id = state.phase.question_id if isinstance(state.phase, Asking) else None
-    unwind = Unwind(state.lease, state.turn, batch_of(state.phase), question_id, stop_reason, error)
+    unwind = Unwind(state.lease, state.turn, batch_of(state.phase), stop_reason, error)
     return Cancelling(state.lease, state.turn, stop_reason, error), unwind

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, NewType, TypeAlias
 
-from lodger_daemon.identity import QuestionId, RunId, ToolCallId, TurnId
+from lodger_daemon.identity import RunId, TurnId
 from lodger_daemon.turns.core.calls import Batch
 from lodger_daemon.turns.core.stop_reasons import StopReason
 
@@ -25,6 +25,8 @@ class Turn:
     run_id: RunId | None = None
     """The latest run."""
     max_steps: int = MAX_STEPS
+    ask_together: bool = False
+    """All questions of a step are open at once, because its client can show them so; else one after another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +79,18 @@ class Judging:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
+    """Questions are open about calls that must be asked for: about the first of them, or about all of them."""
+
     batch: Batch
-    tool_call_id: ToolCallId
-    question_id: QuestionId
 
 
 @dataclass(frozen=True, slots=True)
 class SavingRule:
+    """Other questions of the batch may be open meanwhile, and be answered."""
+
     batch: Batch
+    saving: int = 1
+    """How many answers wait for their rules."""
 
 
 @dataclass(frozen=True, slots=True)

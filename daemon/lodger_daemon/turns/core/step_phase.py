@@ -34,7 +34,8 @@ def prepared(state: Active, phase: Preparing, event: Prepared) -> Outcome:
     turn = replace(state.turn, run_id=event.run_id)
     # A folded-in input must not widen what the turn's own client may be asked, so only the first step sets it.
     if turn.steps == 0:
-        turn = replace(turn, can_ask=event.can_ask)
+        max_steps = turn.max_steps if event.max_steps is None else min(event.max_steps, turn.max_steps)
+        turn = replace(turn, can_ask=event.can_ask, ask_together=event.ask_together, max_steps=max_steps)
     stepping = replace(state, turn=turn)
     return enter(
         stepping,

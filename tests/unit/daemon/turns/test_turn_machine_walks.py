@@ -56,8 +56,8 @@ NATURAL: dict[type, tuple[str, ...]] = {
     Compacting: ("compacted",),
     Recording: ("recorded",),
     Judging: ("judged",),
-    Asking: ("answered",),
-    SavingRule: ("saved",),
+    Asking: ("answered", "answered", "lapsed"),
+    SavingRule: ("saved", "answered"),
     Executing: ("ended",),
     Finishing: ("closed",),
 }
@@ -84,7 +84,7 @@ def event_for(kind: str, back: int, choice: int, state: State, leases: int, run_
         case "begin":
             return told.InputWaits(Lease(leases), TurnId(f"turn-{leases}"), bool(choice % 2), 3)
         case "prepared":
-            return told.Prepared(lease, run_id, bool(choice % 3))
+            return told.Prepared(lease, run_id, bool(choice % 3), ask_together=choice > 3)
         case "nothing":
             return told.NothingWaits(lease)
         case "admitted":

@@ -7,6 +7,7 @@ from lodger_tools.catalogue.arguments import BadArguments
 from lodger_tools.catalogue.binding import BINDERS, bind
 from lodger_tools.catalogue.descriptions import TOOLS
 from lodger_tools.catalogue.environment import referenced_secrets, refused_names
+from lodger_tools.catalogue.person_questions import ASK_TOOL
 from lodger_tools.json_value import JsonObject
 
 
@@ -65,7 +66,7 @@ def test_bad_arguments_are_refused_in_words(tool: str, arguments: JsonObject, wo
 
 
 def test_every_described_tool_can_be_bound_and_is_short() -> None:
-    assert [tool.name for tool in TOOLS] == list(BINDERS)
+    assert [tool.name for tool in TOOLS] == [*BINDERS, ASK_TOOL]
     assert len(json.dumps([[tool.name, tool.description, tool.parameters] for tool in TOOLS])) < 6000
 
 

@@ -21,6 +21,7 @@ from lodger_tools.toolbox import LodgerToolbox
 from lodger_tools.toolbox_contract import EffectUnknown, Scheduling, ToolOutcome, ToolRequest
 
 KEY = BoxKey("agent-1", "/workspace")
+READERS_AND_WRITERS = ("Bash", "Read", "Write", "Edit", "Glob", "Grep")
 SECRETS = {"TOKEN": "hunter2-hunter2", "OTHER": "swordfish-9"}
 
 
@@ -152,7 +153,7 @@ def test_good_arguments_come_back_as_they_are(tmp_path: Path) -> None:
 
 def test_tools_keep_their_order_and_writers_are_barriers(tmp_path: Path) -> None:
     toolbox = Rig(tmp_path, BoxOutcome("success", "")).toolbox
-    assert [tool.name for tool in toolbox.tools()] == ["Bash", "Read", "Write", "Edit", "Glob", "Grep"]
+    assert [tool.name for tool in toolbox.tools()] == [*READERS_AND_WRITERS, "AskUserQuestion"]
     assert [tool.name for tool in toolbox.tools(("Grep", "Bash"))] == ["Bash", "Grep"]
     assert toolbox.tools(()) == ()
     barriers = [tool.name for tool in toolbox.tools() if tool.scheduling is Scheduling.BARRIER]

@@ -7,6 +7,7 @@ from lodger_tools.box.contract import (
     BoxOutcome,
     EditFile,
     FindFiles,
+    LookAtFiles,
     Operation,
     PreviewChange,
     ReadFile,
@@ -45,9 +46,12 @@ def encode_operation(operation: Operation) -> tuple[str, JsonObject, bytes]:
     """Name, arguments and payload."""
     match operation:
         case RunCommand():
-            return "run_command", {"command": operation.command, "timeout_s": operation.timeout_s}, b""
+            args: JsonObject = {"command": operation.command, "timeout_s": operation.timeout_s}
+            if operation.pinned:
+                args["pinned"] = [[pinned.path, pinned.mark] for pinned in operation.pinned]
+            return "run_command", args, b""
         case RunProgram():
-            args: JsonObject = {
+            args = {
                 "argv": list(operation.argv),
                 "timeout_s": operation.timeout_s,
                 "stdout_limit_bytes": operation.stdout_limit_bytes,
@@ -73,6 +77,8 @@ def encode_operation(operation: Operation) -> tuple[str, JsonObject, bytes]:
             raise TypeError("a preview is of a write or an edit")
         case ReadHead():
             return "read_head", {"repository": operation.repository}, b""
+        case LookAtFiles():
+            return "look_at_files", {"paths": list(operation.paths), "marks": operation.marks}, b""
         case _:
             assert_never(operation)
 

@@ -5,9 +5,11 @@ contains and asks for what leaves it.
 """
 
 import posixpath
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, assert_never
 
+from lodger_tools.catalogue.person_questions import ASK_TOOL
 from lodger_tools.permissions.core.modes import Mode
 from lodger_tools.permissions.core.reach import Reach, path_of, reach_of
 from lodger_tools.permissions.core.rule_words import rule_words
@@ -50,6 +52,12 @@ class RuleSet:
             isinstance(rule, CommandRule) for rule in (*self.deny, *self.ask, *self.allow)
         )
 
+    def names_paths_of(self, tool_name: str) -> bool:
+        """Whether any rule looks at the paths of this tool: only then is it asked where their links lead."""
+        return any(
+            isinstance(rule, PathRule) and rule.tool == tool_name for rule in (*self.deny, *self.ask, *self.allow)
+        )
+
     def restrict_commands(self) -> bool:
         """Whether a deny or ask rule looks at the words of a command."""
         return any(isinstance(rule, CommandRule) for rule in (*self.deny, *self.ask))
@@ -68,6 +76,8 @@ def judge(call: CallToJudge, rules: RuleSet, mode: Mode, home: str) -> Verdict:
     reach = reach_of(call, home)
     # The words of a command say nothing of the folder it is run in: saved for the box, they do not open another.
     allowing = script if reach.inside else None
+    if call.tool_name == ASK_TOOL:
+        return NeedsPerson("the agent has a question for you")
     if rule := _allow_hit(rules.allow, call, allowing, home):
         return Allowed("a rule allows it", rule.source)
     match mode:
@@ -109,6 +119,11 @@ def _standard(call: CallToJudge, reach: Reach, script: ParsedScript | None, rule
     return NeedsPerson(reach.reason, suggestions=_suggestions(call, script, home))
 
 
+def _paths_of(call: CallToJudge, home: str) -> tuple[str, ...]:
+    named = path_of(call, home)
+    return (named,) if call.real_path is None else (named, call.real_path)
+
+
 def _suggestions(call: CallToJudge, script: ParsedScript | None, home: str) -> tuple[Suggestion, ...]:
     rule: str | None = None
     if script is not None:
@@ -136,25 +151,29 @@ def _hit(rules: tuple[Rule, ...], call: CallToJudge, script: ParsedScript | None
     commands = tuple(rule for rule in rules if isinstance(rule, CommandRule))
     if script is not None and (rule := command_hit(commands, script)):
         return rule
-    return _plain_hit(rules, call, home)
+    return _plain_hit(rules, call, home, any)
 
 
 def _allow_hit(rules: tuple[Rule, ...], call: CallToJudge, script: ParsedScript | None, home: str) -> Rule | None:
     commands = tuple(rule for rule in rules if isinstance(rule, CommandRule))
     if script is not None and (rule := command_allowed(commands, script)):
         return rule
-    return _plain_hit(rules, call, home)
+    return _plain_hit(rules, call, home, all)
 
 
-def _plain_hit(rules: tuple[Rule, ...], call: CallToJudge, home: str) -> Rule | None:
+def _plain_hit(
+    rules: tuple[Rule, ...], call: CallToJudge, home: str, enough: Callable[[Iterable[bool]], bool]
+) -> Rule | None:
+    """A path is compared as it is named and as its links lead: one of the two hits a deny or ask rule (`any`), both
+    are needed for an allow rule (`all`)."""
     for rule in rules:
         match rule:
             case ToolRule():
                 if tool_matches(rule, call.tool_name):
                     return rule
             case PathRule():
-                if call.tool_name in FILE_TOOLS and path_matches(
-                    rule, call.tool_name, path_of(call, home), call.workspace, home
+                if call.tool_name in FILE_TOOLS and enough(
+                    path_matches(rule, call.tool_name, path, call.workspace, home) for path in _paths_of(call, home)
                 ):
                     return rule
             case CommandRule():

@@ -194,17 +194,22 @@ def readings_for_deny(command: SimpleCommand) -> tuple[tuple[str, ...], ...]:
         words = (words[0].rsplit("/", 1)[-1], *words[1:])
         readings.append(words)
         if words[0] in _SHELLS:
-            script = _script_in(words)
+            script = script_in(words)
             if script is not None:
                 readings.extend(found.words for found in parse_script(script).commands)
             break
-        if words[0] not in _WRAPPERS:
+        if not unwraps(words[0]):
             break
-        words = _unwrap(words)
+        words = unwrap(words)
     return tuple(readings)
 
 
-def _script_in(words: tuple[str, ...]) -> str | None:
+def unwraps(program: str) -> bool:
+    """Whether this program runs another one that its own words name."""
+    return program in _WRAPPERS
+
+
+def script_in(words: tuple[str, ...]) -> str | None:
     """What a shell is told to run by `-c`, which may stand among other options (`-lc`)."""
     for index, word in enumerate(words[1:-1], 1):
         if word.startswith("-") and not word.startswith("--") and "c" in word:
@@ -212,7 +217,8 @@ def _script_in(words: tuple[str, ...]) -> str | None:
     return None
 
 
-def _unwrap(words: tuple[str, ...]) -> tuple[str, ...]:
+def unwrap(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of the program that a wrapper, given by its base name, runs."""
     takes_value = _WRAPPERS[words[0]]
     rest = words[1:]
     while rest and (rest[0].startswith("-") or "=" in rest[0]):

@@ -46,3 +46,5 @@ class CallToJudge:
     cwd: str
     workspace: str
     memory_directory: str | None
+    real_path: str | None = None
+    """Where the path of a file tool leads once links are followed, as its box sees it; None when that is not known."""
