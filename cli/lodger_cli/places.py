@@ -18,6 +18,10 @@ HUB_RECORD: Final = "running.json"
 """Below the hub's state folder: where the hub that was last started here listens."""
 
 
+class NoDaemon(WireError):
+    """Nobody listens at this machine's socket."""
+
+
 def paths() -> Paths:
     return find_paths(os.environ)
 
@@ -55,7 +59,7 @@ def known_hub(where: Paths) -> HubPlace | None:
 async def local_daemon(*, start: bool) -> AsyncIterator[WireClient]:
     """A connection to this machine's daemon; with `start`, one is started for the call when none runs.
 
-    Raises: WireError, StartError.
+    Raises: NoDaemon (only without `start`), WireError, StartError.
     """
     where = paths()
     child: Child | None = None
@@ -63,7 +67,7 @@ async def local_daemon(*, start: bool) -> AsyncIterator[WireClient]:
         client = await WireClient.over_socket(where.socket)
     except WireError:
         if not start:
-            raise WireError("no daemon runs here. Start one with `lodger up`") from None
+            raise NoDaemon("no daemon runs here. Start one with `lodger up`") from None
         where.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         child = await Child.start(["daemon"], os.environ, str(where.state / "daemon.log"))
         try:

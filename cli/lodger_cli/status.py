@@ -1,22 +1,41 @@
-"""`lodger status`: what is true now, each fact with its age."""
+"""`lodger status`: what is true now, each fact with its age. Its JSON is documented in docs/status.md."""
 
 import asyncio
 import time
+from dataclasses import asdict
 from typing import Any
 
+from lodger_cli.checks.machine import git
 from lodger_cli.places import local_daemon
-from lodger_cli.terminal import Exit, age, fail, say, say_json, span
+from lodger_cli.plain import plain
+from lodger_cli.status_lines import status_lines
+from lodger_cli.terminal import Exit, fail, say, say_json
+from lodger_cli.units.look import look
 from lodger_cli.wire import WireError
 
 Facts = dict[str, Any]
 
 
 async def daemon_facts() -> Facts:
-    """The daemon's own account of itself. Raises: WireError when none runs."""
+    """The daemon's own account of itself. Raises: NoDaemon when none runs, WireError when it does not answer."""
     async with local_daemon(start=False) as client:
         answer = await client.request({"type": "lodger_status"})
-        facts: Facts = answer["status"]
-        return facts
+        return filled(answer["status"])
+
+
+def filled(facts: Facts) -> Facts:
+    """With what a daemon of an earlier release does not tell yet: one may still run after an update."""
+    return {
+        "at": time.time(),
+        "backend": None,
+        "queues": [],
+        **facts,
+        "clock": {"ahead_of_hub_s": None, "compared_at": None, "jumps": [], **facts.get("clock", {})},
+        "model": {"used": [], **facts["model"]},
+        "questions": {"open": [], **facts["questions"]},
+        "disk": {"at": None, "store_bytes": None, **facts["disk"]},
+        "uplink": {"next_attempt_at": None, "failures": 0, "clients": 0, **facts["uplink"]},
+    }
 
 
 def status(*, as_json: bool) -> None:
@@ -24,47 +43,11 @@ def status(*, as_json: bool) -> None:
         facts = asyncio.run(daemon_facts())
     except WireError as error:
         fail(str(error), Exit.UNREACHABLE, as_json=as_json)
+    service = look()
+    facts["service"] = None if service is None else {"verdict": service.verdict, "found": service.found}
+    facts["git"] = {key: value for key, value in asdict(git()).items() if key in ("verdict", "found")}
     if as_json:
         say_json(facts)
         return
     for line in status_lines(facts, time.time()):
-        say(line)
-
-
-def status_lines(facts: Facts, now: float) -> list[str]:
-    """The same facts for a person."""
-    machine, uplink, model = facts["machine"], facts["uplink"], facts["model"]
-    lines = [
-        f"Machine    {machine['name']}, daemon {machine['version']}, up for {span(now - machine['started_at'])}",
-        f"Hub        {_uplink(uplink, now)}",
-        f"Model      {model['default']}{' (practice model: offline, rule-based)' if model['practice'] else ''}",
-        f"Sandbox    {facts['sandbox']['summary']} (checked {age(_since(facts['sandbox'].get('at'), now))})",
-        f"Boxes      {len(facts['boxes'])} running",
-        f"Questions  {facts['questions']['pending']} waiting for an answer",
-        f"Disk       {facts['disk']['summary']}",
-    ]
-    for agent in facts["agents"]:
-        memory = agent["memory"]
-        lines.append(
-            f"Agent      {agent['name']} ({agent['id']}), {agent['model']}: memory {memory['outcome']}, "
-            f"{memory['ahead']} unsynced, {age(_since(memory.get('at'), now))}"
-            + (f" — {memory['detail']}" if memory.get("detail") else "")
-        )
-    return lines
-
-
-def _uplink(uplink: Facts, now: float) -> str:
-    if uplink["state"] == "off":
-        return "none configured"
-    text = f"{uplink['url']}: {uplink['state']}"
-    if uplink.get("since") is not None:
-        text += f" for {span(now - uplink['since'])}"
-    if uplink.get("last_contact") is not None:
-        text += f", last heard {age(_since(uplink['last_contact'], now))}"
-    if uplink.get("reason"):
-        text += f" ({uplink['reason']})"
-    return text
-
-
-def _since(instant: float | None, now: float) -> float | None:
-    return None if instant is None else now - instant
+        say(plain(line))

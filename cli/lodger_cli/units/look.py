@@ -1,24 +1,16 @@
-"""What `lodger doctor` says about the services of this machine."""
+"""What `lodger status` and `lodger doctor` say about the services of this machine."""
 
 import os
 import pwd
 import sys
-from dataclasses import dataclass
-from typing import Literal
 
+from lodger_cli.checks.finding import Finding, Problem, Verdict, ok
 from lodger_cli.units.manager import lingering
 from lodger_cli.units.places import installed, service_manager
 from lodger_cli.units.plan import Scope
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
-    verdict: Literal["ok", "warning", "wrong"]
-    found: str
-    advice: str = ""
-
-
-def look() -> Looked | None:
+def look() -> Finding | None:
     """None when no service is installed, neither this user's nor the machine's. Blocking."""
     scopes = [Scope.USER] if sys.platform == "darwin" else list(Scope)
     found = [(scope, part) for scope in scopes for part, _, _ in installed(scope)]
@@ -28,14 +20,20 @@ def look() -> Looked | None:
     for scope, part in found:
         manager = service_manager(scope)
         if not manager.reachable() and (state := manager.running(part).state) != "active":
-            stopped.append(f"the {part} is {state}")
+            stopped.append((scope, f"the {part} is {state}"))
     if stopped:
-        advice = "Look at why with `lodger service status`, then type `lodger service restart`."
-        return Looked("wrong", "; ".join(stopped), advice)
+        advice = "`lodger logs` and `lodger service status` say why."
+        command = "sudo lodger service restart --system" if stopped[0][0] is Scope.SYSTEM else "lodger service restart"
+        words = "; ".join(text for _, text in stopped)
+        return Finding("service", Verdict.WRONG, words, Problem.SERVICE_STOPPED, advice, command)
     told = ", ".join(f"{part} ({scope})" for scope, part in found)
     of_user = any(scope is Scope.USER for scope, _ in found)
-    if of_user and sys.platform != "darwin" and lingering(os.environ) is not True:
+    if not of_user or sys.platform == "darwin":
+        return ok("service", told)
+    if lingering(os.environ) is not True:
         user = pwd.getpwuid(os.getuid()).pw_name
-        found_words = f"{told}; they end when you log out"
-        return Looked("warning", found_words, f"Type once: sudo loginctl enable-linger {user}")
-    return Looked("ok", told)
+        advice = "Services of a user run only while somebody is logged in, unless they may linger."
+        command = f"sudo loginctl enable-linger {user}"
+        words = f"{told}; they end when you log out"
+        return Finding("service", Verdict.WARNING, words, Problem.NO_LINGERING, advice, command)
+    return ok("service", f"{told}, also while nobody is logged in")
