@@ -272,6 +272,21 @@ def doctor(as_json: Json = False) -> None:
 
 
 @app.command()
+def logs(
+    part: Annotated[str, typer.Option(metavar="PART", help="`daemon` or `hub`; without it both.")] = "",
+    lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=0, help="How many at the most.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each record as a line of JSON.")] = False,
+) -> None:
+    """Show what daemon and hub wrote to their logs, and say where those are."""
+    from lodger_cli.logs import logs as run
+
+    if part not in ("", "daemon", "hub"):
+        raise typer.BadParameter("daemon or hub", param_hint="--part")
+    run(part=part, lines=lines, follow=follow, as_json=as_json)
+
+
+@app.command()
 def connect(
     provider: Annotated[
         str, typer.Argument(metavar="PROVIDER", help="openai, anthropic, openai-compatible, or a name of your own.")
