@@ -17,6 +17,8 @@ class Capabilities:
     """Sends `turn_finished_ack`."""
     questions: bool = True
     """Can show a question to a person. False: the questions of its turns are denied at once, and say so."""
+    batch_questions: bool = False
+    """Can show several questions at once: all of a step are asked together. Others are asked one after another."""
 
 
 def read_capabilities(announced: JsonValue) -> Capabilities:
@@ -27,7 +29,11 @@ def read_capabilities(announced: JsonValue) -> Capabilities:
     if isinstance(announced, list):
         words = {word for word in announced if isinstance(word, str)}
         return Capabilities(
-            "resume" in words, "batch_deltas" in words, "receipts" in words, "no_questions" not in words
+            "resume" in words,
+            "batch_deltas" in words,
+            "receipts" in words,
+            "no_questions" not in words,
+            "batch_questions" in words,
         )
     if isinstance(announced, dict):
         return Capabilities(
@@ -35,5 +41,6 @@ def read_capabilities(announced: JsonValue) -> Capabilities:
             announced.get("batch_deltas") is True,
             announced.get("receipts") is True,
             announced.get("questions") is not False,
+            announced.get("batch_questions") is True,
         )
     return Capabilities()

@@ -83,6 +83,8 @@ class CreateMessage(WireModel):
     client_tool_allowlist: list[str] | None = None
     exclude_interactive_tools: bool | None = None
     delivery: Literal["tool_boundary", "turn_end"] | None = None
+    max_steps: int | None = Field(default=None, ge=1)
+    """An addition of ours: how many model steps the turn may take at most."""
 
 
 class AllowDecision(WireModel):

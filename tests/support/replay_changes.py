@@ -59,7 +59,7 @@ def info(frame: Frame) -> None:
     frame["capabilities"] |= {"runtime_workspace_sandbox": False}
     frame["lodger"] = {
         "version": "<version>",
-        "capabilities": ["resume", "batch_deltas", "receipts", "questions"],
+        "capabilities": ["resume", "batch_deltas", "receipts", "questions", "batch_questions"],
     }
 
 

@@ -45,6 +45,9 @@ Work = Callable[[], Coroutine[None, None, None]]
 
 SendFrame = Callable[[bytes], Awaitable[None]]
 
+NAME_LIMIT_CHARS: Final = 64
+"""Of what a client calls itself."""
+
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -89,6 +92,8 @@ class ClientConnection:
         self.services = services
         self.traits = traits
         self.capabilities = Capabilities()
+        self.client_name = "client"
+        """As it calls itself: what the audit log has of who answered."""
         self._renderer = renderer
         self._handle = handle
         self._send = send
@@ -163,8 +168,10 @@ class ClientConnection:
             self._queue.add_device(key, force, snapshot)
             self._queued()
 
-    def announce(self, capabilities: Capabilities) -> None:
+    def announce(self, capabilities: Capabilities, name: str = "") -> None:
+        """What the client says of itself."""
         self.capabilities = capabilities
+        self.client_name = name[:NAME_LIMIT_CHARS] or self.client_name
         self._queue.batch_deltas = capabilities.batch_deltas
 
     # -- for handlers: watching --

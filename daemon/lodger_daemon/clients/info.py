@@ -26,5 +26,8 @@ def app_server_info(facts: DeviceFacts, request_id: str) -> JsonObject:
             "runtime_external_tools_update": True,
             "split_channels": False,
         },
-        "lodger": {"version": facts.version, "capabilities": ["resume", "batch_deltas", "receipts", "questions"]},
+        "lodger": {
+            "version": facts.version,
+            "capabilities": ["resume", "batch_deltas", "receipts", "questions", "batch_questions"],
+        },
     }

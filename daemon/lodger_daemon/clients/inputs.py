@@ -59,6 +59,8 @@ async def take_input(connection: ClientConnection, command: Input) -> None:
                 can_answer_questions=connection.capabilities.questions,
                 tool_allowlist=_allowlist(payload.client_tool_allowlist),
                 delivery=payload.delivery or "tool_boundary",
+                ask_together=connection.capabilities.batch_questions,
+                max_steps=payload.max_steps,
                 connection_group=f"{connection.traits.id}:{payload.image_failure_mode or 'strict'}",
             )
             _accepted(connection, command, await connection.services.conversations.submit(key, submission))
@@ -76,6 +78,7 @@ async def take_legacy_message(connection: ClientConnection, command: LegacyMessa
     submission = Submission(
         messages=messages,
         can_answer_questions=connection.capabilities.questions,
+        ask_together=connection.capabilities.batch_questions,
         tool_allowlist=_allowlist(command.client_tool_allowlist),
         connection_group=f"{connection.traits.id}:strict",
     )
@@ -160,7 +163,9 @@ async def _answer(
         show_loop_error(connection, key, _APPROVAL_RULE)
         return
     async with connection.holding(key) as held:
-        settled = await connection.services.conversations.answer(key, QuestionId(payload.request_id), answer)
+        settled = await connection.services.conversations.answer(
+            key, QuestionId(payload.request_id), answer, connection.client_name
+        )
         # That the question is gone is shown before the acknowledgement, what comes of it after (PROTOCOL.md 6.1).
         lead = next((place for place, event in enumerate(held) if _goes_on(event)), len(held))
         for event in held[:lead]:

@@ -28,7 +28,8 @@ class _Refusal:
 
 async def runtime_start(connection: ClientConnection, command: RuntimeStart) -> None:
     if command.client_info is not None:
-        connection.announce(read_capabilities(command.client_info.capabilities))
+        info = command.client_info
+        connection.announce(read_capabilities(info.capabilities), info.title or info.name)
     started = await _start(connection, command)
     if isinstance(started, _Refusal):
         agent = None if started.agent is None else await _agent(connection, started.agent)
