@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,6 +95,39 @@ async def running_hub(
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def hub_in_a_thread(state: Path) -> Iterator[Hub]:
+    """A hub that goes on while the test's own event loop is blocked."""
+    ready: queue.Queue[Reach | BaseException] = queue.Queue()
+    stopping: list[Callable[[], object]] = []
+
+    async def serving() -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        stopping.append(lambda: loop.call_soon_threadsafe(task.cancel))
+        await serve(HubOptions(state=state, port=0), ready.put)
+
+    def run() -> None:
+        try:
+            asyncio.run(serving())
+        except asyncio.CancelledError:
+            pass
+        except BaseException as error:  # told to the test
+            ready.put(error)
+
+    thread = threading.Thread(target=run, name="hub")
+    thread.start()
+    try:
+        reach = ready.get(timeout=LIMIT_S)
+        if isinstance(reach, BaseException):
+            raise reach
+        yield Hub(state, reach.url, reach)
+    finally:
+        for stop in stopping:
+            stop()
+        thread.join(LIMIT_S)
 
 
 @dataclass
@@ -197,12 +232,17 @@ async def receive_json(socket: ClientConnection) -> Any:
 
 
 class Proxy:
-    """Passes bytes on, until it is told to swallow them without closing anything."""
+    """Passes bytes on, until it is told to swallow them without closing anything. What comes from the dialling side is
+    noted with the moment it came."""
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int, delay_s: float = 0.0) -> None:
         self._target_port = target_port
+        self._delay_s = delay_s
+        self.heard: list[tuple[int, float]] = []
+        """The number of a connection and a moment of the event loop's clock, also for what is swallowed."""
         self._server: asyncio.Server | None = None
         self._writers: list[asyncio.StreamWriter] = []
+        self._upstream: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.swallowed_connections: set[int] = set()
         self.connections = 0
@@ -215,6 +255,11 @@ class Proxy:
     def swallow(self) -> None:
         """From now on the connections there are carry nothing; new ones work."""
         self.swallowed_connections = set(range(self.connections + 1))
+
+    def cut(self) -> None:
+        """End the connections there are, at both ends."""
+        for writer in self._writers:
+            writer.transport.abort()
 
     async def __aenter__(self) -> "Proxy":
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -234,6 +279,7 @@ class Proxy:
         number = self.connections
         upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
         self._writers += [writer, upstream_writer]
+        self._upstream.add(upstream_writer)
         for source, sink in ((reader, upstream_writer), (upstream_reader, writer)):
             task = asyncio.create_task(self._pump(number, source, sink))
             self._tasks.add(task)
@@ -241,6 +287,10 @@ class Proxy:
     async def _pump(self, number: int, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await source.read(65536):
+                if sink in self._upstream:
+                    self.heard.append((number, asyncio.get_running_loop().time()))
+                if self._delay_s:
+                    await asyncio.sleep(self._delay_s)
                 if number not in self.swallowed_connections:
                     sink.write(data)
                     await sink.drain()

@@ -87,6 +87,9 @@ class Dialler:
             failure = failure_of_status(status)
             raise AttemptFailed(failure, f"the hub refused the socket with {status}", retry_after_s) from error
         except (InvalidHandshake, WebSocketException, ValueError) as error:
+            if isinstance(error.__cause__, EOFError):
+                # As a registration's: a hub or proxy that starts or stops, not somebody else.
+                raise AttemptFailed(Failure.NETWORK, "the hub ended the call without an answer") from error
             raise AttemptFailed(Failure.NOT_A_HUB, f"no hub answered the socket: {error}") from error
         except ssl.SSLError as error:
             raise AttemptFailed(Failure.TLS, f"the hub's certificate was not accepted: {error}") from error

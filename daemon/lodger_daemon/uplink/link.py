@@ -4,16 +4,16 @@ import asyncio
 import dataclasses
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from lodger_daemon.clock import Clock
 from lodger_daemon.randomness import Rng
 from lodger_daemon.uplink.core.closing import CloseMeaning
 from lodger_daemon.uplink.core.retry import Failure, RetryState, after_failure, after_link
 from lodger_daemon.uplink.core.status import HubClock, UplinkState, UplinkStatus
-from lodger_daemon.uplink.core.wake import ClockReading, woke
+from lodger_daemon.uplink.core.wake import ClockReading, Gap, gap_between
 from lodger_daemon.uplink.dial import Dialler, Sockets
 from lodger_daemon.uplink.errors import AttemptFailed
 from lodger_daemon.uplink.registration import Identity, Lease, check_hub_url, make_tls, register
@@ -22,6 +22,8 @@ from lodger_daemon.uplink.session import LinkEnd, OnMemoryHead, Session
 from lodger_daemon.uplink.timing import UplinkTiming
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 TokenProvider = Callable[[], Awaitable[str]]
 """Gives the machine's token for the next try. OSError and LookupError mean there is none now."""
@@ -113,12 +115,14 @@ class Uplink:
         if self._lease is None:
             self._show(UplinkState.REGISTERING, self._status.reason)
             tls = await self._prepare_tls()
-            registered = await register(self._hub_url, token, self._identity, tls, self._clock.wall())
+            registered = await self._while_awake(
+                register(self._hub_url, token, self._identity, tls, self._clock.wall())
+            )
             self._lease = registered.lease
             self._dials = self._failed_dials = 0
             self._note_contact()
             self._note_hub_time(registered.hub_wall)
-        sockets = await self._dial(self._lease, token)
+        sockets = await self._while_awake(self._dial(self._lease, token))
         end = await self._live(sockets, self._lease)
         match end.meaning:
             case CloseMeaning.SUPERSEDED:
@@ -162,6 +166,30 @@ class Uplink:
             raise
         self._failed_dials = 0
         return sockets
+
+    async def _while_awake(self, attempt: Coroutine[object, object, T]) -> T:
+        """A try during which the machine slept waits for an answer out of a network that is gone: it is given up, and
+        made again without the waits of earlier failures. Raises: AttemptFailed."""
+        trying = asyncio.ensure_future(attempt)
+        watching = asyncio.create_task(self._until_wake())
+        try:
+            await asyncio.wait((trying, watching), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            trying.cancel()
+            watching.cancel()
+            await asyncio.gather(trying, watching, return_exceptions=True)
+        if trying.cancelled():
+            self._retry = RetryState()
+            raise AttemptFailed(Failure.NETWORK, "the machine slept while the hub was being called")
+        return trying.result()
+
+    async def _until_wake(self) -> None:
+        pause_s = self._timing.wake_check_s
+        while True:
+            before = self._reading()
+            await self._clock.sleep(pause_s)
+            if gap_between(before, self._reading(), pause_s) is Gap.SLEPT:
+                return
 
     async def _live(self, sockets: Sockets, lease: Lease) -> LinkEnd:
         session = Session(
@@ -209,7 +237,7 @@ class Uplink:
             pause_s = min(self._timing.wake_check_s, deadline - before.mono)
             await self._clock.sleep(pause_s)
             now = self._reading()
-            if woke(before, now, pause_s):
+            if gap_between(before, now, pause_s) is Gap.SLEPT:
                 # What failed before the sleep says nothing about the network the machine woke up in.
                 self._retry = RetryState()
                 return

@@ -12,7 +12,7 @@ from lodger_daemon.clock import Clock
 from lodger_daemon.uplink.core.closing import CloseMeaning, meaning_of
 from lodger_daemon.uplink.core.heartbeat import Beat, HeartbeatState, on_tick
 from lodger_daemon.uplink.core.retry import Failure
-from lodger_daemon.uplink.core.wake import ClockReading, woke
+from lodger_daemon.uplink.core.wake import ClockReading, Gap, gap_between
 from lodger_daemon.uplink.dial import Sockets
 from lodger_daemon.uplink.errors import LinkLost
 from lodger_daemon.uplink.port import ClientPort
@@ -79,6 +79,7 @@ class Session:
         self._memory_level_at = memory_level_at
         self._reported_level_at: float | None = None
         self._heartbeat = HeartbeatState()
+        self._began = ClockReading(clock.wall(), clock.mono())
         self._clients: dict[str, ClientPort] = {}
         self._killed: asyncio.Future[LinkEnd] = asyncio.get_running_loop().create_future()
         self.answered = False
@@ -226,33 +227,38 @@ class Session:
         await asyncio.gather(*(client.aclose() for client in clients), return_exceptions=True)
 
     async def _beat(self) -> LinkEnd:
-        """Probe at each interval; after a wake at once, and quickly again."""
-        timing = self._timing
-        before = self._reading()
-        due = before.mono + timing.probe_interval_s
+        """Probe until the hub no longer answers or no longer takes frames."""
         try:
             await self._report_memory()
+            await self._probe_while_answered()
         except LinkLost:
             return LinkEnd(Failure.SILENT, CloseMeaning.TRANSIENT, "the hub does not take frames")
+        return LinkEnd(Failure.SILENT, CloseMeaning.TRANSIENT, "the hub has stopped answering")
+
+    async def _probe_while_answered(self) -> None:
+        """At each interval; after a wake at once, and quickly again. Raises: LinkLost."""
+        timing = self._timing
+        before = self._began
+        due = before.mono + timing.probe_interval_s
         while True:
             pause_s = max(0.0, min(timing.wake_check_s, due - before.mono))
             await self._clock.sleep(pause_s)
             now = self._reading()
-            if woke(before, now, pause_s):
+            gap = gap_between(before, now, pause_s)
+            before = now
+            if gap is Gap.SLEPT:
                 self._heartbeat = self._heartbeat.woke()
                 due = now.mono
-            before = now
             if now.mono < due:
+                if gap is Gap.HELD_UP:
+                    await self._probe()
                 continue
             state, beat = on_tick(self._heartbeat)
             if beat is Beat.DEAD and not await self._heard_at_last():
-                return LinkEnd(Failure.SILENT, CloseMeaning.TRANSIENT, "the hub has stopped answering")
+                return
             if beat is Beat.PROBE:
                 self._heartbeat = state
-                try:
-                    await self._probe()
-                except LinkLost:
-                    return LinkEnd(Failure.SILENT, CloseMeaning.TRANSIENT, "the hub does not take frames")
+                await self._probe()
             due = now.mono + (timing.wake_probe_interval_s if state.waking else timing.probe_interval_s)
 
     async def _heard_at_last(self) -> bool:

@@ -16,7 +16,7 @@ from lodger_daemon.uplink.core.retry import (
     failure_of_status,
     parse_retry_after,
 )
-from lodger_daemon.uplink.core.wake import ClockReading, woke
+from lodger_daemon.uplink.core.wake import ClockReading, Gap, gap_between
 
 
 @pytest.mark.parametrize("failure", list(Failure))
@@ -122,11 +122,21 @@ def test_r7_after_a_wake_two_quick_probes_decide() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wall", "mono", "slept"),
-    [(28800.0, 0.0, True), (600.0, 600.0, True), (2.0, 2.0, False), (15.0, 15.0, False), (-3600.0, 2.0, False)],
+    ("wall", "mono", "gap"),
+    [
+        (28800.0, 0.0, Gap.SLEPT),
+        (600.0, 600.0, Gap.SLEPT),
+        (22.5, 2.0, Gap.SLEPT),
+        (22.0, 22.0, Gap.HELD_UP),
+        (5.0, 5.0, Gap.HELD_UP),
+        (4.0, 4.0, Gap.NONE),
+        (2.0, 2.0, Gap.NONE),
+        (-3600.0, 2.0, Gap.NONE),
+        (-3600.0, 7.0, Gap.HELD_UP),
+    ],
 )
-def test_r7_wake_is_seen_on_either_clock(wall: float, mono: float, slept: bool) -> None:
-    assert woke(ClockReading(1e9, 50.0), ClockReading(1e9 + wall, 50.0 + mono)) is slept
+def test_r7_a_gap_is_seen_on_either_clock(wall: float, mono: float, gap: Gap) -> None:
+    assert gap_between(ClockReading(1e9, 50.0), ClockReading(1e9 + wall, 50.0 + mono)) is gap
 
 
 @pytest.mark.parametrize(

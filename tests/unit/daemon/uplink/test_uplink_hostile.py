@@ -75,19 +75,6 @@ async def test_r13_no_answer_ends_the_trying(answer: bytes) -> None:
         assert rig.uplink.status().connection_id is None
 
 
-async def test_r13_bad_tls_does_not_end_it() -> None:
-    async def handle(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"this is no handshake, whatever was hoped for")
-        writer.close()
-
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
-    async with server:
-        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with running_uplink(url, "t", timing=FAST) as rig:
-            await until(lambda: rig.uplink.status().failures >= 3, "three tries")
-            assert "certificate" in (rig.uplink.status().reason or "")
-
-
 async def test_a_try_that_hangs_does_not_hold_up_the_end() -> None:
     async def handle(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
