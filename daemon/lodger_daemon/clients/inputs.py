@@ -1,7 +1,8 @@
 """`input` in its kinds, the legacy message, abort and the queue: what moves a turn."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from lodger_daemon.backends.core.images import without_faulty
 from lodger_daemon.clients.connection import ClientConnection
 from lodger_daemon.clients.core.bodies import runtime_of
 from lodger_daemon.clients.core.deltas import local_delta
@@ -54,6 +55,8 @@ async def take_input(connection: ClientConnection, command: Input) -> None:
                 show_loop_error(connection, key, messages.shown)
                 _accepted(connection, command, Refused(messages.refusal))
                 return
+            if payload.image_failure_mode == "drop":
+                messages = tuple(replace(one, content=without_faulty(one.content)) for one in messages)
             submission = Submission(
                 messages=messages,
                 can_answer_questions=connection.capabilities.questions,

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Literal
 
+from lodger_daemon.backends.core import images
 from lodger_daemon.identity import ConversationKey, QueueItemId, RunId, TurnId
 from lodger_daemon.inbox.core.items import CancelCause, ItemKind, NewItem, item_number
 from lodger_daemon.store import inbox_rows
@@ -27,6 +28,9 @@ class Intake:
     async def submit(self, key: ConversationKey, item: NewItem) -> Receipt:
         if not item.submission.messages:
             return Refused("An input needs at least one message.")
+        fault = images.fault_of([message.content for message in item.submission.messages])
+        if fault is not None:
+            return Refused(fault)
         try:
             actor = await self._registry.actor(key)
         except ConversationError as error:

@@ -58,6 +58,7 @@ CUT_CALL = (
     "This call was cut off at the output token limit before its arguments were complete, so it did not run. "
     "Call again with less text, or in several smaller calls."
 )
+IMAGES_REFUSED = "This model takes no images. It is asked again with words in their place."
 NAMELESS_CALL = "This call names no tool, so nothing ran."
 NO_SUCH_TOOL = "There is no tool named {name} here, so nothing ran. Your tools are: {tools}."
 COMPACTED_NOTE = "The conversation had grown long; its earlier part was replaced by a summary."
@@ -164,6 +165,8 @@ async def run(desk: Desk, action: do.RunStep) -> None:
     except TimeoutError:
         failure = ModelFailure(FailureKind.TIMEOUT, "The model said nothing for too long.", output_seen=step.admitted)
     desk.work_of(lease)
+    if failure is not None and desk.backend.refused_images(step.built, failure):
+        failure = ModelFailure(FailureKind.SERVER, IMAGES_REFUSED, status=failure.status, retry_after_s=0.0)
     if failure is None and step.assembly.finish is None:
         failure = ModelFailure(FailureKind.CUT_SHORT, "The model's answer broke off.", output_seen=step.admitted)
     desk.feed(_failed(desk, lease, step, failure) if failure is not None else _completed(desk, lease, work, step))

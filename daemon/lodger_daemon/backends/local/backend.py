@@ -1,5 +1,6 @@
 """The local backend: this machine keeps the transcript, builds each request and compacts when it grows too long."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from lodger_daemon.backends.core.budget import (
     floor_of,
 )
 from lodger_daemon.backends.core.compaction import Options, Plan, plan, summary_text
+from lodger_daemon.backends.core.images import in_words, refuses_images
 from lodger_daemon.backends.core.reminders import MemoryUpdate, Surroundings, reminders_for
 from lodger_daemon.backends.core.request_view import user_parts
 from lodger_daemon.backends.core.system_prompt import PromptFacts, compile_system_prompt
@@ -40,6 +42,8 @@ from lodger_daemon.turns.contract import AgentRecord, ExternalTools
 from lodger_tools.json_value import JsonObject
 from lodger_tools.permissions.core.modes import Mode
 from lodger_tools.toolbox_contract import Toolbox, ToolDescription
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_WINDOW_TOKENS: Final = 128_000
 """For a model nobody knows the window of."""
@@ -122,6 +126,8 @@ class LocalBackend:
         self._rng = rng
         self._known_models: dict[str, tuple[MonoTime, ModelInfo | None]] = {}
         self._known_floor: tuple[object, int] | None = None
+        self._without_images: set[str] = set()
+        """Models that refused some; asked anew after a restart, for a server may have learned to see."""
 
     async def build(
         self,
@@ -149,6 +155,8 @@ class LocalBackend:
         messages: list[ModelMessage] = [SystemMessage(prompt), *transcript.messages()]
         if user_message is not None:
             messages.append(UserMessage(user_parts(user_message)))
+        if standing.handle in self._without_images:
+            messages = [in_words(message) for message in messages]
         if reminder is not None:
             messages.append(UserMessage(({"type": "text", "text": reminder},)))
         request = ModelRequest(
@@ -248,6 +256,14 @@ class LocalBackend:
         handle = built.request.handle
         transcript.calibrate(handle, transcript.calibration(handle).refused(built.estimated_tokens))
         self._known_models.pop(handle, None)
+
+    def refused_images(self, built: BuiltRequest, failure: ModelFailure) -> bool:
+        """Whether this failure means that the model takes no images; from then on it gets words in their place."""
+        if not refuses_images(built.request.messages, failure):
+            return False
+        logger.info("%s takes no images: %s", built.request.handle, failure.message)
+        self._without_images.add(built.request.handle)
+        return True
 
     async def _with_answer_limit(
         self, request: ModelRequest, estimated_tokens: int, transcript: LocalConversation

@@ -1,13 +1,16 @@
 """The view repairs what a provider would refuse, and never touches the transcript."""
 
+import json
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lodger_daemon.backends.core.request_view import NO_RESULT, RequestView
+from lodger_daemon.backends.core.request_view import NO_RESULT, RequestView, shown_arguments, shown_name
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage
 from lodger_daemon.clock import WallTime
 from lodger_daemon.identity import MessageId, RunId, ToolCallId
-from lodger_daemon.models.contract import AssistantMessage, ToolCallPart, ToolMessage, UserMessage
+from lodger_daemon.models.contract import AssistantMessage, ModelMessage, ToolCallPart, ToolMessage, UserMessage
 from lodger_tools.json_value import Json
 
 NOW = WallTime(0.0)
@@ -80,10 +83,14 @@ MESSAGES = st.one_of(
 @given(st.lists(MESSAGES, max_size=12))
 def test_any_transcript_gives_a_request_that_providers_accept(transcript: list[TranscriptMessage]) -> None:
     grown = RequestView()
+    shown: tuple[ModelMessage, ...] = ()
     for message in transcript:
-        grown.messages()
+        settled, shown = shown, grown.messages()
+        assert shown[: len(settled)] == settled or isinstance(settled[-1], ToolMessage)
         grown.add(message)
     assert grown.messages() == RequestView(transcript).messages()
+    ids = [call.tool_call_id for m in grown.messages() if isinstance(m, AssistantMessage) for call in m.tool_calls]
+    assert len(ids) == len(set(ids))
     open_calls: list[str] = []
     for message in grown.messages():
         if isinstance(message, ToolMessage):
@@ -93,3 +100,36 @@ def test_any_transcript_gives_a_request_that_providers_accept(transcript: list[T
         if isinstance(message, AssistantMessage):
             open_calls = [call.tool_call_id for call in message.tool_calls]
     assert open_calls == []
+
+
+def test_an_id_used_again_in_a_later_step_is_shown_as_another() -> None:
+    step = (assistant("", "c1"), result("c1", "one"), assistant("", "c1", "c1-2"), result("c1", "two"))
+    view = RequestView([*step, result("c1-2", "three")])
+    assert view.messages()[2:] == (
+        AssistantMessage("", (part("c1-2"), part("c1-2-2"))),
+        ToolMessage("c1-2", "two", False),
+        ToolMessage("c1-2-2", "three", False),
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ('{"command": "ls"}', '{"command": "ls"}'),
+        ("", "{}"),
+        ('{"command": "l', '{"invalid_json": "{\\"command\\": \\"l"}'),
+        ("[1]", '{"invalid_json": "[1]"}'),
+        ("[" * 100_000, json.dumps({"invalid_json": "[" * 100_000})),
+    ],
+)
+def test_arguments_that_are_no_object_are_shown_inside_of_one(written: str, shown: str) -> None:
+    assert shown_arguments(written) == shown
+
+
+def test_a_name_that_no_provider_takes_is_shown_as_one_that_all_take() -> None:
+    assert [shown_name(name) for name in ("Bash", "functions.Bash", "", "x" * 99)] == [
+        "Bash",
+        "functions_Bash",
+        "unnamed",
+        "x" * 64,
+    ]

@@ -884,7 +884,7 @@ async def test_a_model_may_use_one_call_id_in_every_step(house: House) -> None:
     house.models.play(calls("one"), calls("two"), says("done"))
     await house.say("go", "m1")
     await house.settled()
-    assert results(house.models.requests[2]) == [("c1", "ran one", False), ("c1", "ran two", False)]
+    assert results(house.models.requests[2]) == [("c1", "ran one", False), ("c1-2", "ran two", False)]
 
 
 async def test_a_conversation_nobody_uses_leaves_memory_and_comes_back_whole(house: House) -> None:
