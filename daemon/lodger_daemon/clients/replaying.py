@@ -3,7 +3,7 @@
 from typing import Final
 
 from lodger_daemon.clients.connection import ClientConnection
-from lodger_daemon.clients.core.rendering import control_request, loop_status, queue_changed, subagents
+from lodger_daemon.clients.core.rendering import control_request, loop_status, queue_changed, resync, subagents
 from lodger_daemon.identity import ConversationKey
 from lodger_daemon.turns.core.events import (
     DeviceStateChanged,
@@ -22,12 +22,18 @@ async def show_state(
 ) -> int:
     """Show what was missed (if the client can resume) and what is true now; returns the last event's number.
 
+    A client whose cursor is not kept any more is told so first, and then shown what is.
+
     Events that come meanwhile follow, each once.
     """
     async with connection.holding(key) as held:
         seen = None
         if after_event is not None and connection.capabilities.resume:
-            seen = await _replay(connection, key, after_event)
+            wanted = max(after_event, 0)
+            point = await connection.services.conversations.resume_point(key, wanted)
+            if point != wanted:
+                connection.show(resync(key, point))
+            seen = await _replay(connection, key, point)
         snapshot = await connection.services.conversations.snapshot(key)
         last = snapshot.last_event_number
         news = [event for event in held if seen is None or event.number > seen]
@@ -46,7 +52,7 @@ async def show_state(
 
 
 async def _replay(connection: ClientConnection, key: ConversationKey, after_event: int) -> int:
-    seen = max(after_event, 0)
+    seen = after_event
     while page := await connection.services.conversations.events_after(key, seen, PAGE_EVENTS):
         await connection.room()
         for numbered in page:

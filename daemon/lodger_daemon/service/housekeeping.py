@@ -1,11 +1,11 @@
-"""What is cleared away once an hour: delivered notices and old overflow files."""
+"""What is cleared away once an hour: delivered notices, old events and old overflow files."""
 
 import asyncio
 import logging
 from typing import Final
 
 from lodger_daemon.clock import Clock, WallTime
-from lodger_daemon.store import outbox_rows
+from lodger_daemon.store import event_rows, outbox_rows
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StoreError
 from lodger_tools.output.overflow import OverflowFolder
@@ -13,6 +13,9 @@ from lodger_tools.output.overflow import OverflowFolder
 EVERY_S: Final = 3600.0
 DELIVERED_KEPT_S: Final = 7 * 24 * 3600.0
 """Long enough to look up what a client was told last week."""
+
+EVENTS_KEPT_S: Final = 14 * 24 * 3600.0
+"""Whoever was away longer reads the transcript instead of what happened event by event."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -22,7 +25,9 @@ async def keep_house(database: Database, overflow: OverflowFolder, clock: Clock)
     while True:
         try:
             await asyncio.to_thread(overflow.clean)
-            await _prune_notices(database, WallTime(clock.wall() - DELIVERED_KEPT_S))
+            now = clock.wall()
+            await _prune_notices(database, WallTime(now - DELIVERED_KEPT_S))
+            await _forget_events(database, WallTime(now - EVENTS_KEPT_S))
         except (StoreError, OSError) as error:
             _LOG.warning("could not clear away old files and rows: %s", error)
         await clock.sleep(EVERY_S)
@@ -30,3 +35,7 @@ async def keep_house(database: Database, overflow: OverflowFolder, clock: Clock)
 
 async def _prune_notices(database: Database, before: WallTime) -> None:
     await database.write(lambda connection: outbox_rows.prune(connection, before))
+
+
+async def _forget_events(database: Database, before: WallTime) -> None:
+    await database.write(lambda connection: event_rows.forget_before(connection, before))

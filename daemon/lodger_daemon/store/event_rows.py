@@ -3,7 +3,9 @@
     reserve_numbers(connection, key, count) -> int        the last number of the block; the first is that - count + 1
     insert(connection, key, rows)                         for `write_soon`; rows outside a reserved block are refused
     after(connection, key, number, limit) -> tuple[EventRow, ...]     oldest first
-    prune(connection, key, keep_after) -> int             forget events up to that number
+    keep_newest(connection, key, rows)                    forget all but the newest rows of a conversation
+    forget_before(connection, before)                     forget what is older, of every conversation
+    forgotten(connection, key) -> int                     the greatest number that was forgotten; 0 for none
 
 A block is committed before one of its numbers is used. After a crash numbering goes on behind the block
 (`ConversationState.reserved_event_number`), so numbers may skip and never repeat.
@@ -12,11 +14,14 @@ A block is committed before one of its numbers is used. After a crash numbering 
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from lodger_daemon.clock import WallTime
 from lodger_daemon.identity import ConversationKey
 from lodger_daemon.store import conversation_rows
 from lodger_daemon.store.errors import StateConflict
+
+FORGET_AT_ONCE: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +66,43 @@ def after(connection: sqlite3.Connection, key: ConversationKey, number: int, lim
     return tuple(EventRow(*row) for row in rows)
 
 
-def prune(connection: sqlite3.Connection, key: ConversationKey, keep_after: int) -> int:
-    return connection.execute(
-        "DELETE FROM events WHERE conversation = ? AND number <= ?",
-        (conversation_rows.number_of(connection, key), keep_after),
-    ).rowcount
+def keep_newest(connection: sqlite3.Connection, key: ConversationKey, rows: int) -> None:
+    conversation = conversation_rows.required(connection, key)
+    first_to_go = connection.execute(
+        "SELECT number FROM events WHERE conversation = ? ORDER BY number DESC LIMIT 1 OFFSET ?", (conversation, rows)
+    ).fetchone()
+    if first_to_go is not None:
+        _forget(connection, conversation, first_to_go[0])
+
+
+def forget_before(connection: sqlite3.Connection, before: WallTime) -> None:
+    """At most `FORGET_AT_ONCE` rows of each conversation, so that one call never holds up the others for long."""
+    for (conversation,) in connection.execute("SELECT number FROM conversations").fetchall():
+        oldest = connection.execute(
+            "SELECT number, at FROM events WHERE conversation = ? ORDER BY number LIMIT 1", (conversation,)
+        ).fetchone()
+        if oldest is None or oldest[1] >= before:
+            continue
+        last = connection.execute(
+            "SELECT MAX(number) FROM (SELECT number, at FROM events WHERE conversation = ? ORDER BY number LIMIT ?) "
+            "WHERE at < ?",
+            (conversation, FORGET_AT_ONCE, before),
+        ).fetchone()
+        _forget(connection, conversation, last[0])
+
+
+def forgotten(connection: sqlite3.Connection, key: ConversationKey) -> int:
+    """Whoever has seen less than this number has a gap."""
+    row = connection.execute(
+        "SELECT forgotten_event_number FROM conversations WHERE number = ?",
+        (conversation_rows.number_of(connection, key),),
+    ).fetchone()
+    return int(row[0]) if row is not None else 0
+
+
+def _forget(connection: sqlite3.Connection, conversation: int, up_to: int) -> None:
+    connection.execute("DELETE FROM events WHERE conversation = ? AND number <= ?", (conversation, up_to))
+    connection.execute(
+        "UPDATE conversations SET forgotten_event_number = MAX(forgotten_event_number, ?) WHERE number = ?",
+        (up_to, conversation),
+    )

@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - only constants of this module are put into statements; values are always bound.
-"""The inbox: one row per accepted submission, for ever, consumed in two phases.
+"""The inbox: one row per accepted submission, consumed in two phases, kept long after.
 
     accept(connection, key, item, disposition, now) -> ItemAccepted | ItemDuplicate | ItemRefused
     waiting(connection, key) -> tuple[InboxItem, ...]            accepted and parked, in order
@@ -13,10 +13,11 @@
     get(connection, key, client_message_id) -> InboxItem | None
     of_turn(connection, turn_id) -> tuple[InboxItem, ...]
     reserved(connection) -> tuple[InboxItem, ...]                what a restart releases
+    forget_settled(connection, key, kept)                        all but the newest of what was answered or cancelled
     keys_with_work(connection) -> tuple[ConversationKey, ...]    conversations whose queue can move
 
 The turn's row exists before `reserve`, the run's row before `admit`; each pair may share one transaction. The schema
-refuses every other step, and deleting.
+refuses every other step, and deleting what is not settled.
 """
 
 import sqlite3
@@ -191,6 +192,16 @@ def of_turn(connection: sqlite3.Connection, turn_id: TurnId) -> tuple[InboxItem,
     """What this turn has reserved, admitted or answered, in order."""
     rows = connection.execute(f"{_SELECT} WHERE i.turn_id = ? ORDER BY i.item_number", (turn_id,))
     return tuple(_from_row(row) for row in rows)
+
+
+def forget_settled(connection: sqlite3.Connection, key: ConversationKey, kept: int) -> None:
+    """A resent message is known as long as its row is among the `kept` newest; what it said stays in the transcript."""
+    conversation = conversation_rows.number_of(connection, key)
+    connection.execute(
+        "DELETE FROM inbox WHERE conversation = ?1 AND status IN ('answered', 'cancelled') "
+        "AND item_number <= (SELECT MAX(item_number) FROM inbox WHERE conversation = ?1) - ?2",
+        (conversation, kept),
+    )
 
 
 def reserved(connection: sqlite3.Connection) -> tuple[InboxItem, ...]:

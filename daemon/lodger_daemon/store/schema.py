@@ -32,11 +32,21 @@ _TURN_SETTINGS: Final = (
 )
 """What a client wished for the turn of its message, beside what has a column of its own."""
 
+_FORGETTING: Final = (
+    "ALTER TABLE conversations ADD COLUMN forgotten_event_number INTEGER NOT NULL DEFAULT 0 "
+    "CHECK (forgotten_event_number >= 0)",
+    "DROP TRIGGER inbox_delete_guard",
+    "CREATE TRIGGER inbox_delete_guard BEFORE DELETE ON inbox WHEN OLD.status NOT IN ('answered', 'cancelled') "
+    "BEGIN SELECT RAISE(ABORT, 'illegal: an accepted message is never forgotten'); END",
+)
+"""Old events and long settled inputs go; that events went is remembered, for whoever comes back after them."""
+
 STEPS: Final = (
     Step("first", FIRST_STATEMENTS),
     Step("spend", SPEND_STATEMENTS),
     Step("deleted agents", _DELETED_AGENTS),
     Step("turn settings", _TURN_SETTINGS),
+    Step("forgetting", _FORGETTING),
 )
 
 

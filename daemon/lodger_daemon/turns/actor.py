@@ -234,7 +234,7 @@ class ConversationActor:
             desk.publish_queue()
             desk.publish(LoopStatusChanged(LoopStatus.WAITING_ON_INPUT))
         desk.log.flush()
-        desk.log.forget_old()
+        desk.forget_old()
         desk.services.memory.turn_ended(desk.key.agent_id, desk.last_box)
         if self._sync_report is None or self._sync_report.done():
             self._sync_report = self._spawn(None, self._report_sync())

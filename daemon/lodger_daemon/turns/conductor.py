@@ -176,6 +176,12 @@ class Conversations:
         actor = await self._registry.actor(key)
         return await actor.desk.log.after(number, min(limit, PAGE_LIMIT))
 
+    async def resume_point(self, key: ConversationKey, number: int) -> int:
+        if not await self._registry.known(key):
+            return 0
+        actor = await self._registry.actor(key)
+        return await actor.desk.log.resume_point(number)
+
     # -- agents, conversations, messages --
 
     async def list_agents(self) -> tuple[AgentRecord, ...]:

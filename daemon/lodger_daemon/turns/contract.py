@@ -234,6 +234,14 @@ class ConversationService(Protocol):
         """Stored events with a greater number, oldest first: a returning client resumes from its cursor."""
         ...
 
+    async def resume_point(self, key: ConversationKey, number: int) -> int:
+        """The number itself where a client that has seen events up to it can go on without a gap.
+
+        Else the number after which it can: what happened up to there is no longer kept as events, or never bore such
+        a number, and must be read from the transcript.
+        """
+        ...
+
     async def list_agents(self) -> tuple[AgentRecord, ...]: ...
 
     async def get_agent(self, agent_id: AgentId) -> AgentRecord | None: ...

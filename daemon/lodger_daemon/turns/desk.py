@@ -20,7 +20,7 @@ from lodger_daemon.identity import (
     TurnId,
 )
 from lodger_daemon.inbox.core.items import InboxItem, TurnSettings
-from lodger_daemon.inbox.core.rules import batch_content, batch_settings
+from lodger_daemon.inbox.core.rules import REMEMBERED, batch_content, batch_settings
 from lodger_daemon.store import inbox_rows
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.turns.core.events import (
@@ -153,6 +153,12 @@ class Desk:
     def publish_queue(self, removed: tuple[QueueRemoval, ...] = ()) -> None:
         queue = tuple(item.as_queued() for item in self.waiting())
         self.publish(QueueChanged(queue, removed))
+
+    def forget_old(self) -> None:
+        """Let go of what nobody can ask for any more. Not awaited: the next turn's end does what this could not."""
+        key = self.key
+        self.log.forget_old()
+        self.services.database.write_soon(lambda connection: inbox_rows.forget_settled(connection, key, REMEMBERED))
 
     def waiting(self) -> tuple[InboxItem, ...]:
         """What is in the queue; while the database cannot be read, what was there last."""

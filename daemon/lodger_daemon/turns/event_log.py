@@ -26,10 +26,10 @@ NUMBER_BLOCK: Final = 20_000
 """Numbers reserved at once; a restart skips what is left of a block. Several seconds of the fastest stream."""
 
 LOW_WATER: Final = 10_000
-EVENTS_KEPT: Final = 100_000
-"""By number; some days of hard work. Who was away longer reads the transcript."""
+ROWS_KEPT: Final = 50_000
+"""Some days of hard work. Who was away longer reads the transcript."""
 
-FORGET_STEP: Final = 5_000
+FORGET_EVERY_ROWS: Final = 1_000
 """So that forgetting is rare."""
 
 FLUSH_DELAY_S: Final = 0.05
@@ -51,7 +51,8 @@ class EventLog:
         self._clock = clock
         self._number = number
         self._reserved = reserved
-        self._forgotten = 0
+        self._rows_stored = 0
+        """Since old ones were forgotten."""
         self._sinks: tuple[EventSink, ...] = ()
         self._held: list[NumberedEvent] = []
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -98,17 +99,26 @@ class EventLog:
         events = (event for row in rows for event in _decode(self._key, row) if event.number > number)
         return tuple(events)[:limit]
 
+    async def resume_point(self, number: int) -> int:
+        """From where a client that has seen events up to `number` can go on; another number when it has a gap."""
+        if number > self._number:
+            # Given by another database, such as one that a backup has replaced since.
+            return self._number
+        forgotten = await self._database.read(lambda connection: event_rows.forgotten(connection, self._key))
+        return max(number, forgotten)
+
     def flush(self) -> None:
         held = self._take_held()
         if held:
+            # Fragments share rows, so this counts more than there are.
+            self._rows_stored += len(held)
             self._database.write_soon(lambda connection: _insert(connection, self._key, held))
 
     def forget_old(self) -> None:
         """Drop stored events that no client will resume from any more."""
-        oldest_kept = self._number - EVENTS_KEPT
-        if oldest_kept - self._forgotten >= FORGET_STEP:
-            self._forgotten = oldest_kept
-            self._database.write_soon(lambda connection: event_rows.prune(connection, self._key, oldest_kept))
+        if self._rows_stored >= FORGET_EVERY_ROWS:
+            self._rows_stored = 0
+            self._database.write_soon(lambda connection: event_rows.keep_newest(connection, self._key, ROWS_KEPT))
 
     async def store_held(self) -> None:
         """Return once everything published so far is stored."""

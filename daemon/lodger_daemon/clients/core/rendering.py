@@ -112,6 +112,11 @@ def queue_changed(key: ConversationKey, event: QueueChanged, number: int | None 
     return event_body("update_queue", key, fields, merge=merge, event_number=number)
 
 
+def resync(key: ConversationKey, point: int) -> Body:
+    """The client's cursor leads nowhere: it reads the transcript anew; events with greater numbers than this follow."""
+    return event_body("lodger_resync", key, {"after_event": point}, beyond_v2=True)
+
+
 def subagents(key: ConversationKey) -> Body:
     """The children of a conversation: hidden conversations of their own, none of which is shown yet."""
     return event_body("update_subagent_state", key, {"subagents": []}, merge=Merge.NEWEST)

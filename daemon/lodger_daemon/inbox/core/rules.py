@@ -15,6 +15,9 @@ SOFT_LIMIT: Final = 100
 HARD_LIMIT: Final = 300
 """From here on a message is refused (the peer's figure)."""
 
+REMEMBERED: Final = 4096
+"""Of the newest inputs of a conversation a resent one is known, also after a restart (the peer's figure)."""
+
 DROP_ORDER: Final = (ItemKind.TASK_NOTIFICATION, ItemKind.CRON_PROMPT)
 """Who makes room first. A person's message never does: it was acknowledged."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lodger_daemon.identity import ConversationKey, MessageId, RunId
+from lodger_daemon.store import event_rows
 from lodger_daemon.turns.contract import ConversationSnapshot, Receipt, Submission
 from lodger_daemon.turns.core.events import AssistantText, LoopStatus, LoopStatusChanged, NumberedEvent
 from support.turn_parts import Gate, House, calls, says
@@ -300,6 +301,32 @@ async def test_an_abort_parks_the_queue_for_every_client_until_it_is_resumed(wir
     assert client.of("update_queue")[-1]["queue"] == []
     again = await client.ask({"type": "resume_queue", "request_id": "s", "runtime": runtime(wire)})
     assert (again["resumed"], again["success"]) == (0, True)
+
+
+@pytest.mark.parametrize("cursor", [0, 10**9], ids=["too old", "of another database"])
+async def test_a_client_whose_cursor_leads_nowhere_is_told_before_it_is_shown_anything(
+    wire: WireHouse, cursor: int
+) -> None:
+    info = {"name": "page", "capabilities": ["resume"]}
+    client = wire.client()
+    await client.ask(start(wire, client_info=info))
+    wire.house.models.play(says("Hello"))
+    await client.ask(message(wire, "one"))
+    await finished(client)
+    last = client.of("turn_finished")[0]["lodger_event"]
+    key = wire.house.key
+    await wire.house.conversations.events_after(key, 0)
+    await wire.house.database.write(lambda c: event_rows.keep_newest(c, key, 3))
+    point = await wire.house.conversations.resume_point(key, cursor)
+    returned = wire.client()
+    answer = await returned.ask(start(wire, client_info=info, after_event=cursor))
+    assert returned.outline()[0] == "lodger_resync"
+    [told] = returned.of("lodger_resync")
+    assert told["after_event"] == point
+    assert (0 < point <= last) if cursor == 0 else point == answer["lodger_last_event"]
+    plain = wire.client()
+    await plain.ask(start(wire, after_event=cursor))
+    assert not plain.of("lodger_resync")
 
 
 async def test_a_client_without_a_person_says_so(wire: WireHouse) -> None:

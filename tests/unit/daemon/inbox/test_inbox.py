@@ -263,6 +263,22 @@ async def test_an_abort_parks_messages_and_a_new_one_goes_on_behind_them(tmp_pat
     await database.aclose()
 
 
+async def test_the_newest_inputs_are_remembered_and_what_is_open_always(tmp_path: Path) -> None:
+    database = open_database(tmp_path)
+    inbox = Inbox(database, HandClock())
+    await accept(inbox, "open", "gone", "kept")
+    for number in (2, 3):
+        await inbox.remove(KEY, number)
+    await accept(inbox, "new")
+    await database.write(lambda c: inbox_rows.forget_settled(c, KEY, 2))
+    assert isinstance(await inbox.accept(KEY, NewItem(submission("kept")), "queued"), ItemDuplicate)
+    assert isinstance(await inbox.accept(KEY, NewItem(submission("open")), "queued"), ItemDuplicate)
+    again = await inbox.accept(KEY, NewItem(submission("gone")), "queued")
+    assert isinstance(again, ItemAccepted)
+    assert again.item.item_number == 5
+    await database.aclose()
+
+
 async def test_a_persons_message_is_never_dropped(tmp_path: Path) -> None:
     database = open_database(tmp_path)
     inbox = Inbox(database, HandClock())

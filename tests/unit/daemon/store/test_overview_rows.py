@@ -17,8 +17,8 @@ IDLE = ConversationKey(AgentId("agent-other"), ConversationId("conv-idle"))
 async def test_turns_and_queues_of_all_conversations_stand_in_one_answer(tmp_path: Path) -> None:
     database = open_database(tmp_path)
 
-    async def accept(key: ConversationKey, name: str, after_s: float) -> None:
-        item = NewItem(submission(name), ItemKind.MESSAGE, "user")
+    async def accept(key: ConversationKey, name: str, after_s: float, kind: ItemKind = ItemKind.MESSAGE) -> None:
+        item = NewItem(submission(name), kind, "user")
         await database.write(
             lambda connection: inbox_rows.accept(connection, key, item, "queued", WallTime(NOW + after_s))
         )
@@ -27,7 +27,7 @@ async def test_turns_and_queues_of_all_conversations_stand_in_one_answer(tmp_pat
         for key, name, after_s in ((KEY, "a", 5), (KEY, "b", 6), (OTHER, "c", 1), (OTHER, "d", 2), (IDLE, "e", 0)):
             await accept(key, name, after_s)
         await database.write(lambda connection: inbox_rows.park(connection, KEY))
-        await accept(KEY, "f", 9)
+        await accept(KEY, "f", 9, ItemKind.TASK_NOTIFICATION)
         await start_turn(database, KEY)
         await start_turn(database, IDLE, TurnId("turn-idle"))
         await database.write(lambda connection: inbox_rows.reserve(connection, IDLE, [1], TurnId("turn-idle")))

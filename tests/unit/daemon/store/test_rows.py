@@ -256,10 +256,30 @@ async def test_events_are_found_after_a_cursor_and_keep_to_reserved_numbers(tmp_
         await database.write(lambda c: event_rows.insert(c, KEY, [EventRow(4, NOW, "text", "{}")]))
     with pytest.raises(ConstraintViolated, match="UNIQUE"):
         await database.write(lambda c: event_rows.insert(c, KEY, rows))
-    assert await database.write(lambda c: event_rows.prune(c, KEY, 2)) == 2
+    await database.write(lambda c: event_rows.keep_newest(c, KEY, 3))
+    assert await database.read(lambda c: event_rows.forgotten(c, KEY)) == 0
+    await database.write(lambda c: event_rows.keep_newest(c, KEY, 1))
     assert await database.read(lambda c: event_rows.after(c, KEY, 0)) == rows[2:]
+    assert await database.read(lambda c: event_rows.forgotten(c, KEY)) == 2
     state = await database.read(lambda c: conversation_rows.state(c, KEY))
     assert state.reserved_event_number == 3
+    await database.aclose()
+
+
+async def test_events_of_every_conversation_are_forgotten_by_age(tmp_path: Path) -> None:
+    database = open_database(tmp_path)
+    for key in (KEY, OTHER_KEY):
+        await database.write(lambda c, key=key: conversation_rows.ensure(c, key, NOW))
+        await database.write(lambda c, key=key: event_rows.reserve_numbers(c, key, 9))
+    old, new = EventRow(1, NOW, "text", "{}"), EventRow(7, LATER, "text", "{}")
+    await database.write(lambda c: event_rows.insert(c, KEY, (old, new)))
+    await database.write(lambda c: event_rows.insert(c, OTHER_KEY, (old,)))
+    await database.write(lambda c: event_rows.forget_before(c, NOW))
+    assert await database.read(lambda c: event_rows.after(c, KEY, 0)) == (old, new)
+    await database.write(lambda c: event_rows.forget_before(c, LATER))
+    assert await database.read(lambda c: event_rows.after(c, KEY, 0)) == (new,)
+    assert await database.read(lambda c: event_rows.after(c, OTHER_KEY, 0)) == ()
+    assert await database.read(lambda c: event_rows.forgotten(c, OTHER_KEY)) == 1
     await database.aclose()
 
 
