@@ -174,6 +174,7 @@ class ModelFailure(Exception):
         status: int | None = None,
         retry_after_s: float | None = None,
         output_seen: bool = False,
+        context_window: int | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -182,6 +183,8 @@ class ModelFailure(Exception):
         self.retry_after_s = retry_after_s
         self.output_seen = output_seen
         """Whether any chunk had arrived: then a blind repeat would show text twice."""
+        self.context_window = context_window
+        """Of CONTEXT_OVERFLOW: how many tokens fit, where the provider says so."""
 
     @property
     def retryable(self) -> bool:

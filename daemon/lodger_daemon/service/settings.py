@@ -93,7 +93,7 @@ class QuestionSettings(_Section):
 
 class ScopeLimits(_Section):
     tokens: int | None = Field(default=None, ge=1, le=10**15)
-    usd: float | None = Field(default=None, gt=0, le=1e6, allow_inf_nan=False)
+    usd: float | None = Field(default=None, ge=0.0001, le=1e6, allow_inf_nan=False)
 
     def limits(self) -> Limits:
         return Limits(self.tokens, round(self.usd * NANO_PER_USD) if self.usd is not None else None)

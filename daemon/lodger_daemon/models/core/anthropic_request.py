@@ -17,7 +17,7 @@ from lodger_daemon.models.core.windows import window_of
 from lodger_tools.json_value import Json, JsonObject
 
 _CACHE_MARK: Final[JsonObject] = {"type": "ephemeral"}
-_CACHED_USER_MESSAGES: Final = 2
+CACHED_USER_MESSAGES: Final = 2
 """The latest two: one is read again by the next step, the other by the next turn. The limit is four marks in all."""
 
 _THINKING_TOKENS: Final = {"low": 2_048, "medium": 8_192, "high": 16_384}
@@ -107,7 +107,7 @@ def _input(arguments_json: str) -> Json:
 
 def _mark_latest(messages: list[JsonObject]) -> None:
     users = [message for message in messages if message["role"] == "user"]
-    for message in users[-_CACHED_USER_MESSAGES:]:
+    for message in users[-CACHED_USER_MESSAGES:]:
         content = message["content"]
         if isinstance(content, list) and isinstance(block := content[-1], dict):
             block["cache_control"] = dict(_CACHE_MARK)

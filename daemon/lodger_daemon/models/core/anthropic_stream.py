@@ -6,6 +6,7 @@ from typing import Final
 from lodger_daemon.models.contract import (
     FinishReason,
     ModelChunk,
+    ModelFailure,
     ReasoningChunk,
     StepEnded,
     TextChunk,
@@ -45,22 +46,31 @@ class AnthropicStream:
         self._counts: dict[str, int] = {}
         self._output_seen = False
         self._sniffed = b""
+        self._failure: ModelFailure | None = None
         self.ended = False
 
     def feed(self, data: bytes) -> list[ModelChunk]:
-        """Raises: ModelFailure for an error event or something that is not a stream."""
+        """Raises: ModelFailure for an error event or something that is not a stream. One that comes behind chunks is
+        raised by `finish`, so that none of them is lost; `ended` is set then."""
         if len(self._sniffed) < 16:
             self._sniffed += data[:16]
             if self._sniffed.lstrip()[:1] == b"<":
                 raise page_instead_of_stream()
         chunks: list[ModelChunk] = []
-        for event in self._events.feed(data):
-            self._event(event.data, chunks)
+        try:
+            for event in self._events.feed(data):
+                self._event(event.data, chunks)
+        except ModelFailure as failure:
+            if not chunks:
+                raise
+            self._failure, self.ended = failure, True
         self._output_seen = self._output_seen or bool(chunks)
         return chunks
 
     def finish(self) -> list[ModelChunk]:
-        """The connection ended. Raises: ModelFailure when the answer had not."""
+        """Nothing more is read. Raises: ModelFailure when the answer failed or has no end."""
+        if self._failure is not None:
+            raise self._failure
         chunks: list[ModelChunk] = []
         for event in self._events.finish():
             self._event(event.data, chunks)
@@ -166,8 +176,8 @@ class AnthropicStream:
     def _count(self, usage: JsonObject) -> None:
         """Counts are totals; later events repeat or complete earlier ones."""
         for name in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"):
-            if usage.get(name) is not None:
-                self._counts[name] = as_count(usage[name])
+            # Proxies repeat them as zero.
+            self._counts[name] = max(self._counts.get(name, 0), as_count(usage.get(name)))
 
     def _end(self, chunks: list[ModelChunk]) -> None:
         cached = self._counts.get("cache_read_input_tokens", 0)

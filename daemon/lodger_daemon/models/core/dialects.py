@@ -15,7 +15,7 @@ class StreamDecoder(Protocol):
     """From the bytes of one answer to its chunks. Every method raises `ModelFailure`."""
 
     ended: bool
-    """`StepEnded` was given out; what still comes is noise."""
+    """`StepEnded` was given out, or a failure waits to be raised by `finish`; what still comes is noise."""
 
     def feed(self, data: bytes) -> list[ModelChunk]: ...
 

@@ -1,11 +1,12 @@
 """From what a provider answers to the one table of failures: structured fields first, words last."""
 
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from typing import Final
 
-from lodger_daemon.models.contract import FailureKind, ModelFailure
+from lodger_daemon.models.contract import RETRYABLE, FailureKind, ModelFailure
 from lodger_daemon.models.core.json_fields import as_object, as_text, parse_object
+from lodger_daemon.models.core.overflow import is_overflow, window_told
+from lodger_daemon.models.core.retry_hints import wait_hint
 from lodger_tools.json_value import Json, JsonObject
 
 BODY_LIMIT_BYTES: Final = 256 * 1024
@@ -57,14 +58,6 @@ _BY_STATUS: Final[Mapping[int, FailureKind]] = {
 
 # Only asked when neither code nor status decides, in this order.
 _BY_WORDS: Final = (
-    ("maximum context length", FailureKind.CONTEXT_OVERFLOW),
-    ("context window", FailureKind.CONTEXT_OVERFLOW),
-    ("context length", FailureKind.CONTEXT_OVERFLOW),
-    ("context size", FailureKind.CONTEXT_OVERFLOW),
-    ("context limit", FailureKind.CONTEXT_OVERFLOW),
-    ("prompt is too long", FailureKind.CONTEXT_OVERFLOW),
-    ("input is too long", FailureKind.CONTEXT_OVERFLOW),
-    ("input token count", FailureKind.CONTEXT_OVERFLOW),
     ("credit balance", FailureKind.QUOTA),
     ("exceeded your current quota", FailureKind.QUOTA),
     ("api key", FailureKind.AUTHENTICATION),
@@ -82,11 +75,10 @@ def failure_of_response(status: int, headers: Mapping[str, str], body: bytes, no
         headers: names in lower case.
         now_s: wall time, for a `Retry-After` that is a date.
     """
-    fields = parse_object(body)
+    # Google wraps its errors into a list of one.
+    fields = parse_object(body.strip().removeprefix(b"[").removesuffix(b"]"))
     error = _error_fields(fields)
-    kind = _kind(status, error)
-    message = _message(status, error, body)
-    return ModelFailure(kind, message, status=status, retry_after_s=retry_after(headers, now_s))
+    return _failure(status, error, _message(status, error, body), wait_hint(headers, error, now_s), output_seen=False)
 
 
 def failure_of_event(event: JsonObject, output_seen: bool) -> ModelFailure:
@@ -94,30 +86,20 @@ def failure_of_event(event: JsonObject, output_seen: bool) -> ModelFailure:
     error = _error_fields(event)
     code = error.get("code")
     status = _status_number(code) or _status_number(error.get("status")) or 0
+    return _failure(status, error, _message(status, error, b""), wait_hint({}, error, 0.0), output_seen)
+
+
+def _failure(status: int, error: JsonObject, message: str, wait_s: float | None, output_seen: bool) -> ModelFailure:
     kind = _kind(status, error)
-    return ModelFailure(kind, _message(status, error, b""), status=status or None, output_seen=output_seen)
-
-
-def retry_after(headers: Mapping[str, str], now_s: float) -> float | None:
-    """Seconds the provider asks to wait: milliseconds, seconds or an HTTP date; None when it says nothing usable."""
-    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        value = headers.get(name, "").strip()
-        if not value:
-            continue
-        try:
-            seconds = float(value) * unit_s
-        except ValueError:
-            seconds = _seconds_until(value, now_s)
-        if 0 <= seconds < 10**7:
-            return seconds
-    return None
-
-
-def _seconds_until(date: str, now_s: float) -> float:
-    try:
-        return max(0.0, parsedate_to_datetime(date).timestamp() - now_s)
-    except (ValueError, TypeError, OverflowError):
-        return -1.0
+    overflows = kind is FailureKind.CONTEXT_OVERFLOW
+    return ModelFailure(
+        kind,
+        message,
+        status=status or None,
+        retry_after_s=wait_s if kind in RETRYABLE else None,
+        output_seen=output_seen,
+        context_window=window_told(error, as_text(error.get("message")).lower()) if overflows else None,
+    )
 
 
 def _error_fields(body: JsonObject | None) -> JsonObject:
@@ -134,6 +116,10 @@ def _error_fields(body: JsonObject | None) -> JsonObject:
 
 
 def _kind(status: int, error: JsonObject) -> FailureKind:
+    words = as_text(error.get("message")).lower()
+    # Before the code: some give the code of a rate limit, or none, to what no wait can mend.
+    if is_overflow(words, status):
+        return FailureKind.CONTEXT_OVERFLOW
     for name in ("code", "type", "status"):
         word = error.get(name)
         if isinstance(word, str) and (kind := _BY_CODE.get(word.lower())):
@@ -144,7 +130,6 @@ def _kind(status: int, error: JsonObject) -> FailureKind:
         return FailureKind.SERVER
     if status == 404 and as_text(error.get("type")) == "not_found_error":
         return FailureKind.UNKNOWN_MODEL
-    words = as_text(error.get("message")).lower()
     for phrase, kind in _BY_WORDS:
         if phrase in words:
             return kind

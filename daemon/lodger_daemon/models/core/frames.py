@@ -127,10 +127,10 @@ def report_fields(number: int, report: Report) -> list[Json]:
             return [number, "c", index, call_id, name, fragment]
         case StepEnded(finish, usage):
             counts: list[Json] = [usage.prompt, usage.completion, usage.cached, usage.cache_written, usage.reasoning]
-            return [number, "e", finish.value, counts]
+            return [number, "e", finish.value, counts, usage.cost_nano_usd]
         case ModelFailure():
-            kind, words, status = report.kind.value, report.message, report.status
-            return [number, "f", kind, words, status, report.retry_after_s, report.output_seen]
+            kind, words, status, wait_s = report.kind.value, report.message, report.status, report.retry_after_s
+            return [number, "f", kind, words, status, wait_s, report.output_seen, report.context_window]
         case ModelsListed(models):
             return [number, "m", [[m.name, m.context_window, m.max_output_tokens] for m in models]]
         case _:
@@ -169,7 +169,10 @@ def read_report(fields: list[Json]) -> tuple[int, Report]:
             return number, ToolCallChunk(as_count(fields[2]), _text_or_none(fields[3]), name, as_text(fields[5]))
         case "e":
             counts = fields[3] if isinstance(fields[3], list) else []
-            return number, StepEnded(FinishReason(as_text(fields[2])), Usage(*map(as_count, counts)))
+            prompt, completion, cached, cache_written, reasoning = map(as_count, counts)
+            cost = as_count(fields[4]) if fields[4] is not None else None
+            usage = Usage(prompt, completion, cached, cache_written, reasoning, cost)
+            return number, StepEnded(FinishReason(as_text(fields[2])), usage)
         case "f":
             return number, _read_failure(fields)
         case "m":
@@ -188,6 +191,7 @@ def _read_failure(fields: list[Json]) -> ModelFailure:
         status=status if isinstance(status, int) else None,
         retry_after_s=float(wait) if isinstance(wait, int | float) else None,
         output_seen=bool(fields[6]),
+        context_window=as_count(fields[7]) or None,
     )
 
 

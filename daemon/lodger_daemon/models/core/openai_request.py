@@ -8,7 +8,8 @@ from lodger_daemon.models.contract import (
     ToolMessage,
     UserMessage,
 )
-from lodger_daemon.models.core.json_fields import as_object, as_text
+from lodger_daemon.models.core.anthropic_request import CACHED_USER_MESSAGES
+from lodger_daemon.models.core.json_fields import as_list, as_object, as_text
 from lodger_daemon.models.core.providers import Dialect, Provider
 from lodger_daemon.models.core.thinking import thinking_blocks, unseal
 from lodger_tools.json_value import Json, JsonObject
@@ -18,9 +19,12 @@ def encode_openai(request: ModelRequest, provider: Provider, model: str) -> Json
     """Also the form that litellm takes, which gets Anthropic's thinking blocks beside the text."""
     # OpenAI itself refuses max_tokens for its newer models; other servers know nothing else.
     is_openai = provider.base_url.startswith("https://api.openai.com/")
+    messages = _messages(request.messages, provider)
+    if _takes_cache_marks(provider, model):
+        _mark_prefix(messages)
     body: JsonObject = {
         "model": model,
-        "messages": _messages(request.messages, provider),
+        "messages": messages,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -39,6 +43,25 @@ def encode_openai(request: ModelRequest, provider: Provider, model: str) -> Json
     if request.cache_key and is_openai:
         body["prompt_cache_key"] = request.cache_key
     return body
+
+
+def _takes_cache_marks(provider: Provider, model: str) -> bool:
+    """Claude caches what is marked only, also behind those who speak this dialect for it."""
+    passes_marks_on = provider.dialect is Dialect.LITELLM or provider.base_url.startswith("https://openrouter.ai/")
+    return passes_marks_on and "claude" in model.lower()
+
+
+def _mark_prefix(messages: list[Json]) -> None:
+    """Mark the system prompt and the latest two messages of a user, as for Anthropic itself."""
+    encoded = [as_object(message) for message in messages]
+    users = [message for message in encoded if message.get("role") == "user"]
+    for message in (*encoded[:1], *users[-CACHED_USER_MESSAGES:]):
+        content = message.get("content")
+        parts: list[Json] = [{"type": "text", "text": content}] if isinstance(content, str) else as_list(content)
+        last = as_object(parts[-1] if parts else None)
+        if last.get("type") != "text" or as_text(last.get("text")).strip():
+            last["cache_control"] = {"type": "ephemeral"}
+            message["content"] = parts
 
 
 def _messages(messages: tuple[ModelMessage, ...], provider: Provider) -> list[Json]:

@@ -7,6 +7,7 @@ from typing import Final
 from lodger_daemon.models.contract import (
     FinishReason,
     ModelChunk,
+    ModelFailure,
     ReasoningChunk,
     StepEnded,
     TextChunk,
@@ -14,7 +15,9 @@ from lodger_daemon.models.contract import (
     Usage,
 )
 from lodger_daemon.models.core.failures import cut_short, failure_of_event, page_instead_of_stream
-from lodger_daemon.models.core.json_fields import as_count, as_list, as_object, as_text, parse_object
+from lodger_daemon.models.core.inline_thinking import InlineThinking
+from lodger_daemon.models.core.json_fields import as_list, as_object, as_text, parse_object
+from lodger_daemon.models.core.openai_usage import usage_in
 from lodger_daemon.models.core.sse import EventReader
 from lodger_daemon.models.core.surrogates import PairJoiner, whole_characters
 from lodger_daemon.models.core.thinking import seal
@@ -58,6 +61,7 @@ class OpenAiStream:
         self._provider = provider
         self._id_prefix = id_prefix
         self._events = EventReader()
+        self._inline = InlineThinking()
         self._text = PairJoiner()
         self._reasoning = PairJoiner()
         self._sealed_field = ""
@@ -68,21 +72,30 @@ class OpenAiStream:
         self._usage = Usage()
         self._output_seen = False
         self._sniffed = b""
+        self._failure: ModelFailure | None = None
         self.ended = False
 
     def feed(self, data: bytes) -> list[ModelChunk]:
-        """Raises: ModelFailure for an error object in the stream or something that is not a stream."""
+        """Raises: ModelFailure for an error object in the stream or something that is not a stream. One that comes
+        behind chunks is raised by `finish`, so that none of them is lost; `ended` is set then."""
         if len(self._sniffed) < 16:
             self._sniffed += data[:16]
             if self._sniffed.lstrip()[:1] == b"<":
                 raise page_instead_of_stream()
         chunks: list[ModelChunk] = []
-        for event in self._events.feed(data):
-            self._event(event.name, event.data, chunks)
+        try:
+            for event in self._events.feed(data):
+                self._event(event.name, event.data, chunks)
+        except ModelFailure as failure:
+            if not chunks:
+                raise
+            self._failure, self.ended = failure, True
         return chunks
 
     def finish(self) -> list[ModelChunk]:
-        """The connection ended. Raises: ModelFailure when the answer had not."""
+        """Nothing more is read. Raises: ModelFailure when the answer failed or has no end."""
+        if self._failure is not None:
+            raise self._failure
         chunks: list[ModelChunk] = []
         for event in self._events.finish():
             self._event(event.name, event.data, chunks)
@@ -120,13 +133,17 @@ class OpenAiStream:
     def _answer(self, answer: JsonObject, chunks: list[ModelChunk]) -> None:
         if answer.get("error"):
             raise failure_of_event(answer, self._output_seen)
-        if isinstance(usage := answer.get("usage"), dict):
-            self._usage = usage_of(usage)
+        # Some report in every chunk, some zeros in the last: the latest that says something counts.
+        if (usage := usage_in(answer)) is not None:
+            self._usage = usage
         choices = answer.get("choices")
         if not isinstance(choices, list) or not choices:
             return
         choice = as_object(choices[0])
-        delta = choice.get("delta") or choice.get("message")
+        delta = choice.get("delta")
+        if not delta and not self._output_seen:
+            # An answer in one piece. After fragments it is their sum once more.
+            delta = choice.get("message")
         if isinstance(delta, dict):
             self._delta(delta, chunks)
         if reason := as_text(choice.get("finish_reason")):
@@ -143,12 +160,15 @@ class OpenAiStream:
         if isinstance(content, list):
             self._parts(content, chunks)
         elif isinstance(content, str) and content:
-            self._say(content, chunks)
+            self._content(content, chunks)
         if isinstance(refusal := delta.get("refusal"), str) and refusal:
             self._refused = True
             self._say(refusal, chunks)
         for call in as_list(delta.get("tool_calls")):
             self._fragment(as_object(call), chunks)
+        if isinstance(only := delta.get("function_call"), dict):
+            # The form before there were several calls.
+            self._fragment({"index": 0, "function": only}, chunks)
 
     def _parts(self, parts: list[Json], chunks: list[ModelChunk]) -> None:
         for part in map(as_object, parts):
@@ -157,6 +177,15 @@ class OpenAiStream:
                 self._reason(inner, "", chunks)
             elif text := as_text(part.get("text")):
                 self._say(text, chunks)
+
+    def _content(self, content: str, chunks: list[ModelChunk]) -> None:
+        self._split(*self._inline.feed(content), chunks)
+
+    def _split(self, thought: str, said: str, chunks: list[ModelChunk]) -> None:
+        if thought:
+            self._reason(thought, "", chunks)
+        if said:
+            self._say(said, chunks)
 
     def _say(self, text: str, chunks: list[ModelChunk]) -> None:
         if text := self._text.feed(text):
@@ -190,6 +219,8 @@ class OpenAiStream:
     def _call_of(self, index: Json, call_id: str, name: str) -> _Call:
         if isinstance(index, int) and not isinstance(index, bool):
             slot = index
+        elif known := next((c for c in self._calls if call_id and c.call_id == call_id), None):
+            return known
         elif self._calls and not (call_id and call_id != self._calls[-1].call_id) and not (name and not call_id):
             return self._calls[-1]
         else:
@@ -212,6 +243,7 @@ class OpenAiStream:
             chunks.append(ToolCallChunk(call.index, None, None, text))
 
     def _end(self, chunks: list[ModelChunk]) -> None:
+        self._split(*self._inline.finish(), chunks)
         if rest := self._text.finish():
             chunks.append(TextChunk(rest))
         for call in self._calls:
@@ -225,15 +257,3 @@ class OpenAiStream:
             finish = FinishReason.CONTENT_FILTER
         self.ended = True
         chunks.append(StepEnded(finish, self._usage))
-
-
-def usage_of(usage: JsonObject) -> Usage:
-    prompt = as_object(usage.get("prompt_tokens_details"))
-    completion = as_object(usage.get("completion_tokens_details"))
-    return Usage(
-        prompt=as_count(usage.get("prompt_tokens")),
-        completion=as_count(usage.get("completion_tokens")),
-        cached=as_count(prompt.get("cached_tokens")) or as_count(usage.get("prompt_cache_hit_tokens")),
-        cache_written=as_count(prompt.get("cache_write_tokens")) or as_count(usage.get("cache_creation_input_tokens")),
-        reasoning=as_count(completion.get("reasoning_tokens")),
-    )

@@ -20,7 +20,7 @@ class EventReader:
     """Feed bytes, get whole events. Comments, ids and retry hints are dropped."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
         self._name = ""
         self._data: list[str] = []
         self._size_bytes = 0
@@ -28,8 +28,10 @@ class EventReader:
 
     def feed(self, data: bytes) -> list[ServerEvent]:
         """Raises: ModelFailure when one event grows beyond `EVENT_LIMIT_BYTES`."""
-        lines = (self._rest + data).split(b"\n")
-        self._rest = lines.pop()
+        self._rest += data
+        lines: list[bytearray] = []
+        if b"\n" in data:
+            *lines, self._rest = self._rest.split(b"\n")
         if self._size_bytes + len(self._rest) > EVENT_LIMIT_BYTES:
             raise ModelFailure(FailureKind.SERVER, "The provider sent an event of more than 16 MiB.")
         events: list[ServerEvent] = []
@@ -41,11 +43,11 @@ class EventReader:
         """The stream is over: an event without its closing blank line still counts."""
         events: list[ServerEvent] = []
         self._line(self._rest, events)
-        self._rest = b""
+        self._rest = bytearray()
         self._dispatch(events)
         return events
 
-    def _line(self, raw: bytes, events: list[ServerEvent]) -> None:
+    def _line(self, raw: bytearray, events: list[ServerEvent]) -> None:
         if self._at_start:
             raw = raw.removeprefix(b"\xef\xbb\xbf")
             self._at_start = False

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 import litellm
 
-from lodger_daemon.models.contract import FailureKind, ModelFailure, ReasoningChunk
-from lodger_daemon.models.core.failures import failure_of_event, retry_after
+from lodger_daemon.models.contract import RETRYABLE, FailureKind, ModelFailure, ReasoningChunk
+from lodger_daemon.models.core.failures import failure_of_event
 from lodger_daemon.models.core.frames import ListedModel, ListOrder, Report, StepOrder
 from lodger_daemon.models.core.openai_stream import OpenAiStream
 from lodger_daemon.models.core.providers import LITELLM_PREFIX, Provider
+from lodger_daemon.models.core.retry_hints import retry_after
 from lodger_daemon.models.core.thinking import seal
 from lodger_daemon.models.keys import Key, KeyRefused, KeyStore
 from lodger_daemon.models.worker.outbox import Outbox
@@ -145,8 +146,15 @@ def _failure(fault: Exception, output_seen: bool, key: Key | None) -> ModelFailu
     elif kind is FailureKind.SERVER and "overloaded" in words.lower():
         # litellm reports Anthropic's 529 as 500; the words are all that is left of it (ECOSYSTEM.md section 2).
         kind = FailureKind.OVERLOADED
-    wait_s = retry_after(_headers_of(fault), time.time())
-    return ModelFailure(kind, guess.message, status=status, retry_after_s=wait_s, output_seen=output_seen)
+    wait_s = retry_after(_headers_of(fault), time.time()) or guess.retry_after_s
+    return ModelFailure(
+        kind,
+        guess.message,
+        status=status,
+        retry_after_s=wait_s if kind in RETRYABLE else None,
+        output_seen=output_seen,
+        context_window=guess.context_window if kind is FailureKind.CONTEXT_OVERFLOW else None,
+    )
 
 
 def _headers_of(fault: Exception) -> dict[str, str]:

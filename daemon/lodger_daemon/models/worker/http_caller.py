@@ -1,15 +1,17 @@
 """Requests to providers that speak one of our two dialects: httpx, one warm client per address."""
 
 import asyncio
+import json
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import httpx
 
 from lodger_daemon.models.contract import FailureKind, ModelFailure
+from lodger_daemon.models.core.adapting import refused_field, without
 from lodger_daemon.models.core.dialects import StreamDecoder, decoder_for
-from lodger_daemon.models.core.failures import BODY_LIMIT_BYTES, failure_of_response, page_instead_of_stream
+from lodger_daemon.models.core.failures import BODY_LIMIT_BYTES, failure_of_response
 from lodger_daemon.models.core.frames import ListedModel, ListOrder, Report, StepOrder, listed_models
 from lodger_daemon.models.core.json_fields import parse_object
 from lodger_daemon.models.core.providers import Dialect, Provider
@@ -33,14 +35,37 @@ class HttpCaller:
         self._keys = keys
         self._clients: dict[str, httpx.AsyncClient] = {}
         self._headers: dict[str, dict[str, str]] = {}
+        self._refused: dict[tuple[str, str], tuple[str, ...]] = {}
+        """Fields of a request that a server, for a model, does not take."""
 
     async def step(self, order: StepOrder, body: bytes, put: Callable[[Report], None], outbox: Outbox) -> None:
         provider = order.provider
         headers = await self._headers_for(provider)
-        decoder = decoder_for(provider, f"{time.time_ns():x}")
         tail = "/v1/messages" if provider.dialect is Dialect.ANTHROPIC else "/chat/completions"
         client = self._client(provider)
-        request = client.build_request("POST", provider.base_url + tail, content=body.rstrip(b"\n"), headers=headers)
+        place = (provider.base_url, order.model)
+        refused = self._refused.get(place, ())
+        while True:
+            fitting = _fitting(body, refused)
+            try:
+                request = client.build_request("POST", provider.base_url + tail, content=fitting, headers=headers)
+                await self._attempt(client, request, provider, put, outbox)
+                return
+            except ModelFailure as failure:
+                field = refused_field(parse_object(fitting) or {}, failure)
+                if field is None or field in refused:
+                    raise _without_key(failure, headers) from None
+                refused = self._refused[place] = (*refused, field)
+
+    async def _attempt(
+        self,
+        client: httpx.AsyncClient,
+        request: httpx.Request,
+        provider: Provider,
+        put: Callable[[Report], None],
+        outbox: Outbox,
+    ) -> None:
+        """Raises: ModelFailure."""
         seen = False
 
         def put_seen(report: Report) -> None:
@@ -51,13 +76,11 @@ class HttpCaller:
         try:
             response = await self._send(client, request)
             try:
-                await _pass_on(response, decoder, put_seen, outbox)
+                await _pass_on(response, decoder_for(provider, f"{time.time_ns():x}"), put_seen, outbox)
             finally:
                 await response.aclose()
         except httpx.HTTPError as fault:
             raise _network_failure(fault, provider, seen) from None
-        except ModelFailure as failure:
-            raise _without_key(failure, headers) from None
 
     async def list_models(self, order: ListOrder) -> tuple[ListedModel, ...]:
         provider = order.provider
@@ -67,7 +90,7 @@ class HttpCaller:
             async with asyncio.timeout(_LIST_LIMIT_S):
                 client = self._client(provider)
                 async with client.stream("GET", provider.base_url + tail, headers=headers) as response:
-                    body = await _read_limited(response, _WHOLE_LIMIT_BYTES)
+                    body = await _read_limited(response.aiter_bytes(), _WHOLE_LIMIT_BYTES)
         except (httpx.HTTPError, TimeoutError) as fault:
             raise _network_failure(fault, provider, False) from None
         if response.status_code != 200:
@@ -118,7 +141,8 @@ class HttpCaller:
 
 
 def _headers(dialect: Dialect, key: str) -> dict[str, str]:
-    headers = {"content-type": "application/json", "user-agent": "lodger"}
+    # Compressed streams arrive late, and a few bytes of one may stand for gigabytes.
+    headers = {"content-type": "application/json", "user-agent": "lodger", "accept-encoding": "identity"}
     if dialect is Dialect.ANTHROPIC:
         headers["anthropic-version"] = _ANTHROPIC_VERSION
         if key:
@@ -132,26 +156,22 @@ async def _pass_on(
     response: httpx.Response, decoder: StreamDecoder, put: Callable[[Report], None], outbox: Outbox
 ) -> None:
     if response.status_code != 200:
-        body = await _read_limited(response, BODY_LIMIT_BYTES)
+        body = await _read_limited(response.aiter_bytes(), BODY_LIMIT_BYTES)
         raise failure_of_response(response.status_code, response.headers, body, time.time())
-    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == "text/html":
-        raise page_instead_of_stream()
-    if kind == "application/json":
-        for chunk in decoder.whole(await _read_limited(response, _WHOLE_LIMIT_BYTES)):
+    first, pieces = await _begun(response.aiter_bytes())
+    # What it is stands in its first character; headers say "text/html" of streams and "event-stream" of objects.
+    if first.lstrip()[:1] == b"{":
+        for chunk in decoder.whole(await _read_limited(pieces, _WHOLE_LIMIT_BYTES)):
             put(chunk)
         return
-    pieces = response.aiter_bytes()
     async for piece in pieces:
         for chunk in decoder.feed(piece):
             put(chunk)
         if decoder.ended:
             break
         await outbox.drain()
-    if not decoder.ended:
-        for chunk in decoder.finish():
-            put(chunk)
-        return
+    for chunk in decoder.finish():
+        put(chunk)
     try:
         async with asyncio.timeout(_TAIL_LIMIT_S):
             async for _ in pieces:
@@ -161,9 +181,35 @@ async def _pass_on(
         return
 
 
-async def _read_limited(response: httpx.Response, limit_bytes: int) -> bytes:
+async def _begun(pieces: AsyncIterator[bytes]) -> tuple[bytes, AsyncIterator[bytes]]:
+    """What comes up to the first character that is no space, and then everything, from the beginning."""
+    begun = b""
+    async for piece in pieces:
+        begun += piece
+        if begun.strip() or len(begun) > BODY_LIMIT_BYTES:
+            break
+
+    async def everything() -> AsyncIterator[bytes]:
+        yield begun
+        async for piece in pieces:
+            yield piece
+
+    return begun, everything()
+
+
+def _fitting(body: bytes, refused: tuple[str, ...]) -> bytes:
+    """The request as this server takes it."""
+    if not refused:
+        return body.rstrip(b"\n")
+    fields = parse_object(body) or {}
+    for name in refused:
+        fields = without(fields, name)
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+async def _read_limited(pieces: AsyncIterator[bytes], limit_bytes: int) -> bytes:
     body = bytearray()
-    async for piece in response.aiter_bytes():
+    async for piece in pieces:
         body += piece[: limit_bytes - len(body)]
         if len(body) >= limit_bytes:
             break

@@ -39,7 +39,7 @@ def decode(*events: JsonObject, size: int = 10**9) -> list[ModelChunk]:
     chunks: list[ModelChunk] = []
     for start in range(0, len(data), size):
         chunks += decoder.feed(data[start : start + size])
-    return chunks if decoder.ended else chunks + decoder.finish()
+    return chunks + decoder.finish()
 
 
 def block(index: int, head: JsonObject, *deltas: JsonObject) -> list[JsonObject]:

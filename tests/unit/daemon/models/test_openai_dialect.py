@@ -22,10 +22,12 @@ from lodger_daemon.models.contract import (
     Usage,
     UserMessage,
 )
+from lodger_daemon.models.core.json_fields import as_list, as_object
 from lodger_daemon.models.core.openai_request import encode_openai
 from lodger_daemon.models.core.openai_stream import OpenAiStream
 from lodger_daemon.models.core.providers import Dialect, Provider
 from lodger_daemon.models.core.thinking import seal
+from lodger_tools.json_value import JsonObject
 
 OTHER = Provider("other", "http://127.0.0.1:9/v1", Dialect.OPENAI)
 
@@ -43,9 +45,7 @@ def decode(data: bytes, size: int = 10**9) -> list[ModelChunk]:
     chunks: list[ModelChunk] = []
     for start in range(0, len(data), size):
         chunks += decoder.feed(data[start : start + size])
-    if not decoder.ended:
-        chunks += decoder.finish()
-    return chunks
+    return chunks + decoder.finish()
 
 
 def text_of(chunks: list[ModelChunk]) -> str:
@@ -244,3 +244,30 @@ def test_reasoning_of_another_provider_is_dropped() -> None:
     message = AssistantMessage("x", (ToolCallPart("a", "Bash", "{}"),), "hm", seal("elsewhere", "reasoning_content"))
     body = encode_openai(ModelRequest("other/m", (SystemMessage("s"), message), ()), OTHER, "m")
     assert "hm" not in json.dumps(body)
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "marked"),
+    [
+        (Provider("openrouter", "https://openrouter.ai/api/v1", Dialect.OPENAI), "anthropic/claude-sonnet-4.5", True),
+        (Provider("bedrock", "", Dialect.LITELLM), "anthropic.claude-sonnet-4-5", True),
+        (Provider("openrouter", "https://openrouter.ai/api/v1", Dialect.OPENAI), "openai/gpt-5", False),
+        (OTHER, "claude-lookalike", False),
+    ],
+)
+def test_claude_behind_this_dialect_gets_its_cache_marks(provider: Provider, model: str, marked: bool) -> None:
+    said = tuple(UserMessage(({"type": "text", "text": f"u{n}"},)) for n in range(3))
+    image: JsonObject = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "eA=="}}
+    pictured = UserMessage(({"type": "text", "text": "look"}, image))
+    messages = (SystemMessage("s"), *said, AssistantMessage("a"), pictured)
+    body = encode_openai(ModelRequest("x/y", messages, ()), provider, model)
+    encoded = [as_object(message) for message in as_list(body["messages"])]
+    mark = {"cache_control": {"type": "ephemeral"}}
+    if not marked:
+        assert "cache_control" not in json.dumps(body)
+        return
+    assert encoded[0]["content"] == [{"type": "text", "text": "s"} | mark]
+    assert [message["content"] for message in encoded[1:3]] == ["u0", "u1"]
+    assert encoded[3]["content"] == [{"type": "text", "text": "u2"} | mark]
+    assert as_object(as_list(encoded[5]["content"])[1])["cache_control"] == mark["cache_control"]
+    assert json.dumps(body).count("cache_control") == 3
