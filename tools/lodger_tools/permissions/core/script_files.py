@@ -5,31 +5,18 @@ about as it stands.
 """
 
 import posixpath
+import re
 from typing import Final
 
 from lodger_tools.permissions.core.shell import ParsedScript, SimpleCommand, parse_script, script_in, unwrap, unwraps
 
 FILES_LIMIT: Final = 32
-_INTERPRETERS: Final = frozenset(
-    {
-        "sh",
-        "bash",
-        "dash",
-        "zsh",
-        "ksh",
-        "fish",
-        "python",
-        "python3",
-        "node",
-        "deno",
-        "bun",
-        "perl",
-        "ruby",
-        "php",
-        "lua",
-    }
-    | {"awk", "gawk", "mawk", "source", ".", "tclsh", "Rscript", "osascript", "pwsh"}
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish", "source", "."})
+_INTERPRETERS: Final = _SHELLS | frozenset(
+    {"python", "python3", "node", "deno", "bun", "perl", "ruby", "php", "lua", "tclsh", "Rscript", "osascript", "pwsh"}
 )
+_SCRIPT_NAME: Final = re.compile(r"\.(?:sh|bash|zsh|fish|py|js|mjs|cjs|ts|pl|rb|php|lua|tcl|R|mk)\Z")
+"""Also as a later operand such a file is more likely run than worked on: `node --require hook.js app.js`."""
 _NAMED_BY_OPTION: Final = {"make": ("-f", "--file", "--makefile"), "awk": ("-f",), "gawk": ("-f",), "mawk": ("-f",)}
 _PROJECT_FILES: Final = {
     "make": ("GNUmakefile", "makefile", "Makefile"),
@@ -38,8 +25,8 @@ _PROJECT_FILES: Final = {
     "yarn": ("package.json",),
     "just": ("justfile", "Justfile", ".justfile"),
 }
-_WITHOUT_FILE: Final = frozenset({"-c", "-e", "-m", "--eval", "--version", "--help"})
-"""After these an interpreter runs no file of its operands."""
+_WITHOUT_FILE: Final = frozenset({"-c", "-e", "-m", "-p", "-r", "--eval", "--print", "--version", "--help"})
+"""With these an interpreter that is no shell runs no file that its first operand names."""
 
 
 def script_files(script: ParsedScript) -> tuple[str, ...]:
@@ -69,24 +56,21 @@ def _files_of(words: tuple[str, ...]) -> tuple[str, ...]:
         found += _PROJECT_FILES.get(program, ())
         found += _after_options(words[1:], _NAMED_BY_OPTION.get(program, ()))
         if program in _INTERPRETERS:
-            inner = script_in((program, *words[1:]))
+            inner = script_in((program, *words[1:])) if program in _SHELLS else None
             if inner is not None:
                 found += (name for command in parse_script(inner).commands for name in _files_of(command.words))
-            elif operand := _first_operand(words[1:]):
-                found.append(operand)
+            else:
+                found += _operands_run(program, words[1:])
         if not unwraps(program):
             break
         words = unwrap((program, *words[1:]))
     return tuple(found)
 
 
-def _first_operand(words: tuple[str, ...]) -> str | None:
-    for word in words:
-        if word in _WITHOUT_FILE:
-            return None
-        if not word.startswith("-"):
-            return word
-    return None
+def _operands_run(program: str, words: tuple[str, ...]) -> list[str]:
+    operands = [word for word in words if not word.startswith("-")]
+    first = operands[:1] if program in _SHELLS or not _WITHOUT_FILE & set(words) else []
+    return [*first, *(word for word in operands if word not in first and _SCRIPT_NAME.search(word))]
 
 
 def _after_options(words: tuple[str, ...], options: tuple[str, ...]) -> list[str]:
@@ -97,8 +81,6 @@ def _after_options(words: tuple[str, ...], options: tuple[str, ...]) -> list[str
 
 def _reads_program_from_input(command: SimpleCommand) -> bool:
     program = posixpath.basename(command.words[0]) if command.words else ""
-    return (
-        program in _INTERPRETERS
-        and all(word.startswith("-") for word in command.words[1:])
-        and not (_WITHOUT_FILE & set(command.words))
-    )
+    if program not in _INTERPRETERS or any(not word.startswith("-") for word in command.words[1:]):
+        return False
+    return program in _SHELLS or not _WITHOUT_FILE & set(command.words)
