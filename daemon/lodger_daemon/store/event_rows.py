@@ -2,6 +2,7 @@
 
     reserve_numbers(connection, key, count) -> int        the last number of the block; the first is that - count + 1
     insert(connection, key, rows)                         for `write_soon`; rows outside a reserved block are refused
+    was_stored(connection, key, number) -> bool           whether a row ended with that event, also if forgotten since
     after(connection, key, number, limit) -> tuple[EventRow, ...]     oldest first
     keep_newest(connection, key, rows)                    forget all but the newest rows of a conversation
     forget_before(connection, before)                     forget what is older, of every conversation
@@ -56,6 +57,15 @@ def insert(connection: sqlite3.Connection, key: ConversationKey, rows: Sequence[
         "INSERT INTO events (conversation, number, at, kind, payload) VALUES (?, ?, ?, ?, ?)",
         [(conversation, row.number, row.at, row.kind, row.payload) for row in rows],
     )
+
+
+def was_stored(connection: sqlite3.Connection, key: ConversationKey, number: int) -> bool:
+    row = connection.execute(
+        "SELECT ?2 <= forgotten_event_number OR EXISTS (SELECT 1 FROM events WHERE conversation = ?1 AND number = ?2) "
+        "FROM conversations WHERE number = ?1",
+        (conversation_rows.number_of(connection, key), number),
+    ).fetchone()
+    return row is not None and bool(row[0])
 
 
 def after(connection: sqlite3.Connection, key: ConversationKey, number: int, limit: int = 1000) -> tuple[EventRow, ...]:

@@ -1,10 +1,11 @@
 """The events of one conversation: numbered, delivered in order, stored in batches."""
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from lodger_daemon.clock import Clock
 from lodger_daemon.identity import ConversationKey
@@ -22,6 +23,8 @@ from lodger_daemon.turns.core.events import (
     TurnFinished,
 )
 
+T = TypeVar("T")
+
 NUMBER_BLOCK: Final = 20_000
 """Numbers reserved at once; a restart skips what is left of a block. Several seconds of the fastest stream."""
 
@@ -35,6 +38,9 @@ FORGET_EVERY_ROWS: Final = 1_000
 FLUSH_DELAY_S: Final = 0.05
 FLUSH_AT: Final = 512
 """Events held back at most before they are handed to the store."""
+
+HANDED_LOOK: Final = 64
+"""So many batches handed to the store, and it is asked which of them it has written."""
 
 
 class EventLog:
@@ -55,6 +61,8 @@ class EventLog:
         """Since old ones were forgotten."""
         self._sinks: tuple[EventSink, ...] = ()
         self._held: list[NumberedEvent] = []
+        self._handed: list[list[NumberedEvent]] = []
+        """Batches that the store was given and may still have to write: a full disk keeps them waiting."""
         self._flush_timer: asyncio.TimerHandle | None = None
         self._reserving: asyncio.Task[None] | None = None
 
@@ -82,20 +90,8 @@ class EventLog:
         return end
 
     async def after(self, number: int, limit: int) -> tuple[NumberedEvent, ...]:
-        """Stored events with a greater number, oldest first, those still held back included."""
-        held = self._take_held()
-
-        def write(connection: sqlite3.Connection) -> tuple[event_rows.EventRow, ...]:
-            _insert(connection, self._key, held)
-            return event_rows.after(connection, self._key, number, limit)
-
-        try:
-            rows = await self._database.write(write)
-        except StoreError:
-            # They stay the oldest that wait: a client that resumes later finds no gap.
-            self._held = [*held, *self._held]
-            self._flush_soon()
-            raise
+        """Stored events with a greater number, oldest first, those still on their way into the store included."""
+        rows = await self._with_all_stored(lambda connection: event_rows.after(connection, self._key, number, limit))
         events = (event for row in rows for event in _decode(self._key, row) if event.number > number)
         return tuple(events)[:limit]
 
@@ -112,7 +108,7 @@ class EventLog:
         if held:
             # Fragments share rows, so this counts more than there are.
             self._rows_stored += len(held)
-            self._database.write_soon(lambda connection: _insert(connection, self._key, held))
+            self._hand_over(held)
 
     def forget_old(self) -> None:
         """Drop stored events that no client will resume from any more."""
@@ -122,13 +118,44 @@ class EventLog:
 
     async def store_held(self) -> None:
         """Return once everything published so far is stored."""
-        held = self._take_held()
-        await self._database.write(lambda connection: _insert(connection, self._key, held))
+        await self._with_all_stored(lambda _: None)
 
     async def aclose(self) -> None:
         self.flush()
         if self._reserving is not None:
             await asyncio.wait({self._reserving})
+
+    async def _with_all_stored(self, fn: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `fn` when every event published so far is stored. Raises: StoreError; nothing is lost then."""
+        batches = [*self._handed, self._take_held()]
+
+        def write(connection: sqlite3.Connection) -> T:
+            for batch in batches:
+                _insert(connection, self._key, batch)
+            return fn(connection)
+
+        try:
+            result = await self._database.write(write)
+        except StoreError:
+            self._hand_over(batches[-1])
+            raise
+        self._handed = [batch for batch in self._handed if not any(batch is stored for stored in batches)]
+        return result
+
+    def _hand_over(self, batch: list[NumberedEvent]) -> None:
+        if not batch:
+            return
+        if len(self._handed) >= HANDED_LOOK:
+            self._forget_written()
+        self._handed.append(batch)
+        self._database.write_soon(lambda connection: _insert(connection, self._key, batch))
+
+    def _forget_written(self) -> None:
+        def waiting(connection: sqlite3.Connection) -> list[list[NumberedEvent]]:
+            return [b for b in self._handed if not event_rows.was_stored(connection, self._key, b[-1].number)]
+
+        with contextlib.suppress(StoreError):
+            self._handed = self._database.read_now(waiting)
 
     def _hold(self, numbered: NumberedEvent) -> None:
         self._held.append(numbered)
@@ -175,7 +202,8 @@ def _for_store(numbered: NumberedEvent) -> NumberedEvent:
 
 
 def _insert(connection: sqlite3.Connection, key: ConversationKey, held: list[NumberedEvent]) -> None:
-    if not held:
+    # A batch that a full disk kept waiting may meanwhile have been written for a client that resumed.
+    if not held or event_rows.was_stored(connection, key, held[-1].number):
         return
     # A burst that gave the loop no time to reserve the next block does it here.
     missing = held[-1].number - conversation_rows.state(connection, key).reserved_event_number

@@ -1,12 +1,23 @@
 """Numbers, order and keeping of a conversation's events."""
 
+import sqlite3
 from pathlib import Path
+
+import pytest
 
 from lodger_daemon.identity import AgentId, ConversationId, ConversationKey
 from lodger_daemon.store import conversation_rows, event_rows
 from lodger_daemon.store.database import Database
-from lodger_daemon.turns.core.events import DeviceStateChanged, NumberedEvent
-from lodger_daemon.turns.event_log import FORGET_EVERY_ROWS, NUMBER_BLOCK, ROWS_KEPT, EventLog, reserve_first_block
+from lodger_daemon.store.errors import StoreFull
+from lodger_daemon.turns.core.events import DeviceStateChanged, NumberedEvent, StatusNote
+from lodger_daemon.turns.event_log import (
+    FORGET_EVERY_ROWS,
+    HANDED_LOOK,
+    NUMBER_BLOCK,
+    ROWS_KEPT,
+    EventLog,
+    reserve_first_block,
+)
 from support.turn_parts import TestClock
 
 KEY = ConversationKey(AgentId("agent-1"), ConversationId("default"))
@@ -30,6 +41,44 @@ async def test_a_burst_beyond_its_block_is_stored_all_the_same(tmp_path: Path) -
     assert list(stored) == heard[NUMBER_BLOCK - 5 :]
     await log.aclose()
     assert database.counts.soon_failed == 0
+    await database.aclose()
+
+
+async def set_full(database: Database, full: bool) -> None:
+    def limit(connection: sqlite3.Connection) -> None:
+        pages = int(connection.execute("PRAGMA page_count").fetchone()[0])
+        connection.execute(f"PRAGMA max_page_count = {pages if full else 1_000_000}")
+
+    await database.write(limit)
+
+
+async def test_r10_who_resumes_while_the_disk_is_full_is_told_so_instead_of_missing_events(tmp_path: Path) -> None:
+    database, log = await opened(tmp_path)
+    await set_full(database, True)
+    log.publish(StatusNote("x" * 50_000, "info"))
+    log.flush()
+    log.publish(StatusNote("small enough for the room there is", "info"))
+    with pytest.raises(StoreFull):
+        await log.after(log.last_number - 2, 100)
+    await set_full(database, False)
+    resumed = await log.after(log.last_number - 2, 100)
+    assert [one.number for one in resumed] == [log.last_number - 1, log.last_number]
+    assert await log.after(log.last_number - 2, 100) == resumed
+    await log.aclose()
+    await database.aclose()
+    assert database.counts.soon_failed == 0
+
+
+async def test_batches_that_are_written_are_not_kept(tmp_path: Path) -> None:
+    database, log = await opened(tmp_path)
+    for _ in range(3 * HANDED_LOOK):
+        log.publish(DeviceStateChanged())
+        log.flush()
+        await database.write(lambda _: None)
+    assert len(log._handed) <= HANDED_LOOK
+    assert len(await log.after(0, 1_000)) == 3 * HANDED_LOOK
+    assert log._handed == []
+    await log.aclose()
     await database.aclose()
 
 
