@@ -17,7 +17,8 @@ from lodger_daemon.memory.core.remote_answers import (
 )
 from lodger_daemon.memory.core.sync_state import Conflict, SyncState
 from lodger_daemon.memory.errors import RefMoved
-from lodger_daemon.memory.following import Conflicting, Followed, RemoteInvalid, Rewritten, follow
+from lodger_daemon.memory.following import Conflicting, Followed, FollowResult, RemoteInvalid, Rewritten, follow
+from lodger_daemon.memory.holding import HELD, arrange
 from lodger_daemon.memory.kept_gits import RefChange
 from lodger_daemon.memory.published import FETCHED, REMOTE
 from lodger_daemon.memory.remote import MemoryRemote
@@ -27,7 +28,7 @@ from lodger_daemon.randomness import Rng
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """How it ended; `conflict` only with that outcome."""
+    """How it ended, and the conflict that is left."""
 
     outcome: SyncOutcome
     detail: str = ""
@@ -43,40 +44,69 @@ class Exchange:
         self._remote = remote
         self._clock = clock
         self._rng = rng
+        known = room.state.conflict
+        self._conflict = None if known is None or known.at_import or known.rewritten else known
 
     async def run(self, fetch_first: bool) -> Exchanged:
         """Raises: MemoryFailure for a fault of our own repository; a remote's faults are outcomes."""
         published = self._room.published
         fetch, pushed = fetch_first, False
         for attempt in range(1, PUSH_TRIES + 1):
-            main, seen = published.head(), published.ref(REMOTE)
-            if main is None:
+            try:
+                pushable = await self._room.local(self._arrange)
+            except RefMoved:
+                continue
+            if pushable is None:
                 return Exchanged(SyncOutcome.SKIPPED, "there is no memory yet")
-            if main != seen:
-                answer, text = await self._try(lambda commit=main: self._push(commit))  # type: ignore[misc]
+            if pushable != published.ref(REMOTE):
+                answer, text = await self._try(lambda commit=pushable: self._push(commit))  # type: ignore[misc]
                 match answer:
                     case RemoteAnswer.DONE:
-                        await self._room.local(self._saw, main)
+                        await self._room.local(self._saw, pushable)
                         pushed = True
                     case RemoteAnswer.BEHIND:
                         fetch = True
                     case RemoteAnswer.EMPTY | RemoteAnswer.TROUBLE | RemoteAnswer.REFUSED:
-                        return Exchanged(SyncOutcome.PUSH_FAILED, text)
+                        return Exchanged(SyncOutcome.PUSH_FAILED, text, self._conflict)
                     case _:
                         assert_never(answer)
             if not fetch:
-                return Exchanged(SyncOutcome.PUSHED if pushed else SyncOutcome.CLEAN)
+                return self._level(pushed)
             fault = await self._fetch_and_follow()
             if fault is not None:
                 return fault
             fetch = False
             if published.head() == published.ref(REMOTE):
-                return Exchanged(SyncOutcome.PUSHED if pushed else SyncOutcome.CLEAN)
+                return self._level(pushed)
             await self._clock.sleep(race_wait_s(attempt, self._rng.random()))
-        return Exchanged(SyncOutcome.PUSH_FAILED, f"{PUSH_TRIES} tries were all overtaken by other machines")
+        text = f"{PUSH_TRIES} tries were all overtaken by other machines"
+        return Exchanged(SyncOutcome.PUSH_FAILED, text, self._conflict)
+
+    def _level(self, pushed: bool) -> Exchanged:
+        """Both sides have what they can have of each other."""
+        if self._conflict is not None:
+            detail = f"conflict in {', '.join(self._conflict.paths[:12])}; everything else is synced"
+            return Exchanged(SyncOutcome.CONFLICT, detail, self._conflict)
+        return Exchanged(SyncOutcome.PUSHED if pushed else SyncOutcome.CLEAN)
+
+    def _arrange(self) -> str | None:
+        """What may be pushed now; notes what is left of a conflict."""
+        known = self._conflict
+        paths, settled = ((), ()) if known is None else (known.paths, known.settled)
+        arranged = arrange(self._room.published, paths, settled, self._room.now_s())
+        if arranged is None:
+            return None
+        if not arranged.paths:
+            self._conflict = None
+        elif known is None:
+            head, base = self._room.published.head() or "", arranged.pushable
+            self._conflict = Conflict(head, base, arranged.paths, settled=arranged.settled)
+        else:
+            self._conflict = replace(known, paths=arranged.paths, settled=arranged.settled)
+        return arranged.pushable
 
     async def _fetch_and_follow(self) -> Exchanged | None:
-        """None when what the remote has is part of main now."""
+        """None when what the remote has is part of main now, as far as it fits."""
         answer, text = await self._try(self._fetch)
         match answer:
             case RemoteAnswer.DONE:
@@ -86,7 +116,7 @@ class Exchange:
                 await self._room.local(self._saw, None)
                 return None
             case RemoteAnswer.BEHIND | RemoteAnswer.TROUBLE | RemoteAnswer.REFUSED:
-                return Exchanged(SyncOutcome.PUSH_FAILED, text)
+                return Exchanged(SyncOutcome.PUSH_FAILED, text, self._conflict)
             case _:
                 assert_never(answer)
         try:
@@ -94,20 +124,31 @@ class Exchange:
         except RefMoved:
             # An import was faster; the next round sees its main.
             return None
+        return self._followed(result)
+
+    def _followed(self, result: FollowResult) -> Exchanged | None:
         match result:
             case Followed():
+                if self._room.published.ref(HELD) is None:
+                    self._conflict = None
                 return None
             case Conflicting():
+                known = self._conflict
+                if result.fresh or known is None:
+                    self._conflict = Conflict(result.local, result.remote, result.paths)
+                else:
+                    self._conflict = replace(known, paths=result.paths)
+                if result.parted:
+                    return None
                 detail = f"conflict in {', '.join(result.paths[:12])}"
-                return Exchanged(SyncOutcome.CONFLICT, detail, Conflict(result.local, result.remote, result.paths))
+                return Exchanged(SyncOutcome.CONFLICT, detail, self._conflict)
             case Rewritten():
                 detail = "the remote's history was replaced; both sides are kept on refs/lodger/rescue"
                 conflict = Conflict(result.local, result.remote, (), rewritten=True)
                 return Exchanged(SyncOutcome.CONFLICT, detail, conflict)
             case RemoteInvalid():
-                return Exchanged(
-                    SyncOutcome.INVALID, "what the remote has is not valid: " + "; ".join(result.findings[:5])
-                )
+                text = "what the remote has is not valid: " + "; ".join(result.findings[:5])
+                return Exchanged(SyncOutcome.INVALID, text, self._conflict)
             case _:
                 assert_never(result)
 
@@ -133,11 +174,12 @@ class Exchange:
         published = self._room.published
         published.change_refs(RefChange(REMOTE, commit, published.ref(REMOTE)))
 
-    def _follow(self) -> Followed | Conflicting | Rewritten | RemoteInvalid:
+    def _follow(self) -> FollowResult:
         fetched = self._room.published.ref(FETCHED)
         if fetched is None:
             return Followed(False)
-        return follow(self._room.published, fetched, self._room.now_s())
+        known = () if self._conflict is None else self._conflict.paths
+        return follow(self._room.published, fetched, known, self._room.now_s())
 
 
 def joined_state(before: SyncState, done: Exchanged, ahead: int, at_s: float) -> SyncState:

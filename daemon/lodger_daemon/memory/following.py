@@ -1,9 +1,11 @@
 """Taking in what was fetched: follow, replay, or keep both sides and say so. Call under the lock."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from lodger_daemon.memory.core.first_files import FIRST_MESSAGE
+from lodger_daemon.memory.holding import HELD, Apart, changed_paths, held_commit, put_apart
 from lodger_daemon.memory.kept_gits import RefChange
 from lodger_daemon.memory.published import MAIN, REMOTE, Published
 from lodger_daemon.memory.replay import ReplayConflict, replay
@@ -19,9 +21,15 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Conflicting:
+    """Both sides are kept on conflict refs."""
+
     local: str
     remote: str
     paths: tuple[str, ...]
+    parted: bool
+    """Main holds everything else of both sides; otherwise nothing was taken in."""
+    fresh: bool
+    """Not the conflict that main was in already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +49,12 @@ class RemoteInvalid:
 FollowResult: TypeAlias = Followed | Conflicting | Rewritten | RemoteInvalid
 
 
-def follow(published: Published, fetched: str, now_s: int) -> FollowResult:
-    """Main with `fetched` taken in, in one step. A crash leaves main as it was or as it should be."""
+def follow(published: Published, fetched: str, known_paths: Sequence[str], now_s: int) -> FollowResult:
+    """Main with `fetched` taken in, in one step. A crash leaves main as it was or as it should be.
+
+    Args:
+        known_paths: where main is in conflict with the remote already.
+    """
     main, seen = published.head(), published.ref(REMOTE)
     if main is None or main == fetched:
         return _accept(published, fetched, fetched, main, seen)
@@ -58,13 +70,40 @@ def follow(published: Published, fetched: str, now_s: int) -> FollowResult:
         return _checked(published, fetched, fetched, main, seen)
     if published.is_ancestor(main, fetched):
         return _checked(published, fetched, fetched, main, seen)
+    if held_commit(published) is not None:
+        return _put_apart(published, fetched, main, known_paths, now_s)
     result = replay(published, fetched, main, None, now_s)
     if isinstance(result, ReplayConflict):
+        return _put_apart(published, fetched, main, result.paths, now_s)
+    return _checked(published, result.head, fetched, main, seen)
+
+
+def _put_apart(published: Published, fetched: str, main: str, paths: Sequence[str], now_s: int) -> FollowResult:
+    seen, held = published.ref(REMOTE), held_commit(published)
+    if findings := validate_commit(published.reader.read(fetched)[1], (), published.trees):
+        return RemoteInvalid(fetched, tuple(str(finding) for finding in findings))
+    apart = put_apart(published, fetched, main, held, paths, now_s)
+    fresh = held is None or apart is None or _is_another(published, held, apart, paths)
+    if fresh:
         name = f"refs/lodger/conflict/{main[:12]}-{fetched[:12]}"
         for side, oid in (("local", main), ("remote", fetched)):
             published.set_ref(f"{name}/{side}", oid)
-        return Conflicting(main, fetched, result.paths)
-    return _checked(published, result.head, fetched, main, seen)
+    if apart is None:
+        return Conflicting(main, fetched, tuple(paths), parted=False, fresh=True)
+    published.change_refs(
+        RefChange(MAIN, apart.head, main), RefChange(REMOTE, fetched, seen), RefChange(HELD, apart.held, held)
+    )
+    if not apart.paths:
+        return Followed(apart.head != main)
+    return Conflicting(main, fetched, apart.paths, parted=True, fresh=fresh)
+
+
+def _is_another(published: Published, held: str, apart: Apart, known_paths: Sequence[str]) -> bool:
+    """Whether the conflict reaches further than before, or its other side has changed."""
+    if set(apart.paths) - set(known_paths):
+        return True
+    old_base = published.commit(held).parents[0]
+    return bool(set(changed_paths(published, old_base, apart.base)) & set(apart.paths))
 
 
 def _checked(published: Published, head: str, fetched: str, main: str | None, seen: str | None) -> FollowResult:
@@ -78,7 +117,12 @@ def _checked(published: Published, head: str, fetched: str, main: str | None, se
 def _accept(published: Published, head: str, fetched: str, main: str | None, seen: str | None) -> FollowResult:
     if main is None and (findings := validate_commit(published.reader.read(head)[1], (), published.trees)):
         return RemoteInvalid(fetched, tuple(str(finding) for finding in findings))
-    published.change_refs(RefChange(MAIN, head, main), RefChange(REMOTE, fetched, seen))
+    changes = [RefChange(MAIN, head, main), RefChange(REMOTE, fetched, seen)]
+    held = published.ref(HELD)
+    if held is not None and published.is_ancestor(held, fetched):
+        # The other side decided as this one had it, maybe by the very same commit.
+        changes.append(RefChange(HELD, None, held))
+    published.change_refs(*changes)
     return Followed(head != main)
 
 

@@ -53,7 +53,7 @@ def adopt(published: Published, agent_id: AgentId, remote: MemoryRemote, now_s: 
         fetched = fresh.ref(FETCHED)
         if fetched is None:
             return NotThere()
-        result = follow(fresh, fetched, now_s)
+        result = follow(fresh, fetched, (), now_s)
         if isinstance(result, RemoteInvalid):
             return NotHad("what the remote has is not valid: " + "; ".join(result.findings[:5]))
         published.put_in_place(fresh)

@@ -318,9 +318,12 @@ class Memory:
 
     def _stale(self, agent: _Agent) -> bool:
         seen = agent.room.published.ref(REMOTE)
-        if agent.announced is not None:
-            return agent.announced not in {seen, agent.room.published.head()}
-        return not agent.heard
+        if agent.announced is None:
+            return not agent.heard
+        if agent.announced == agent.room.published.head():
+            # Our own push, announced before it returned, unless nothing is being pushed.
+            return agent.announced != seen and (agent.worker is None or agent.worker.done())
+        return agent.announced != seen
 
     def _request(self, agent_id: AgentId, box: BoxKey | None, *, fetch: bool) -> None:
         agent = self._agent(agent_id)

@@ -27,6 +27,8 @@ class ReplayConflict:
 
     commit: str
     paths: tuple[str, ...]
+    tree: str = ""
+    """What git made of both, with marks where they differ."""
 
 
 ReplayResult: TypeAlias = Replayed | ReplayConflict
@@ -41,18 +43,18 @@ def replay(published: Published, onto: str, tip: str, exclude: str | None, now_s
     head = onto
     with tempfile.TemporaryDirectory(prefix="lodger-replay-") as folder:
         graft = Path(folder) / "grafts"
-        for commit, parent in _to_replay(published, onto, tip, exclude):
-            if parent == head:
-                head = commit
-                continue
-            step = _one(published, graft, head, commit, parent, now_s)
+        for commit, parent in to_replay(published, onto, tip, exclude):
+            step = replay_one(published, graft, head, commit, parent, now_s)
             if isinstance(step, ReplayConflict):
-                return step
+                # A merge may have settled what its single commits do not agree on.
+                whole = _with_merges(published, onto, tip, exclude, onto, now_s)
+                return whole if isinstance(whole, Replayed) else step
             head = step.head
-    return Replayed(head)
+    return _with_merges(published, onto, tip, exclude, head, now_s) or Replayed(head)
 
 
-def _to_replay(published: Published, onto: str, tip: str, exclude: str | None) -> Iterator[tuple[str, str | None]]:
+def to_replay(published: Published, onto: str, tip: str, exclude: str | None) -> Iterator[tuple[str, str | None]]:
+    """Commits of `tip` that `onto` has not, each with its parent, oldest first; merges are left out."""
     limits = [f"^{exclude}"] if exclude is not None else []
     argv = ("--reverse", "--topo-order", "--no-merges", "--cherry-mark", "--right-only", "--parents")
     for line in published.git.line("rev-list", *argv, f"{onto}...{tip}", *limits).splitlines():
@@ -64,11 +66,64 @@ def _to_replay(published: Published, onto: str, tip: str, exclude: str | None) -
         yield commit, parent
 
 
-def _one(
+def replay_one(
     published: Published, graft: Path, onto: str, commit: str, parent: str | None, now_s: int
 ) -> Replayed | ReplayConflict:
+    """One commit on top of `onto`.
+
+    Args:
+        graft: a file that may be written for git.
+    """
+    if parent == onto:
+        return Replayed(commit)
     base = parent or _empty_root(published, now_s)
     graft.write_text(f"{onto} {base}\n{commit} {base}\n{base}\n", encoding="ascii")
+    tree, paths = _merged(published, onto, commit, graft)
+    if paths:
+        return ReplayConflict(commit, paths, tree)
+    if tree == published.commit(onto).tree and not _changes_nothing(published, commit, parent):
+        return Replayed(onto)
+    raw = replayed_commit(published.reader.read(commit)[1], tree, onto, published.identity.line(now_s))
+    return Replayed(store_commit(published, raw))
+
+
+def _with_merges(
+    published: Published, onto: str, tip: str, exclude: str | None, head: str, now_s: int
+) -> ReplayResult | None:
+    """What people or agents decided in merges goes on top of `head`, as one commit: replay leaves merges out.
+
+    None when there is no such merge.
+    """
+    decided = deciding_merges(published, onto, tip, exclude)
+    if not decided:
+        return None
+    tree, paths = _merged(published, onto, tip)
+    if paths:
+        return ReplayConflict(decided[0], paths, tree)
+    if tree == published.commit(head).tree:
+        return Replayed(head)
+    raw = replayed_commit(published.reader.read(decided[0])[1], tree, head, published.identity.line(now_s))
+    return Replayed(store_commit(published, raw))
+
+
+def deciding_merges(published: Published, onto: str, tip: str, exclude: str | None) -> list[str]:
+    """Merges among the commits of `tip` that `onto` has not which hold more than git makes of their parents."""
+    limits = [f"^{exclude}"] if exclude is not None else []
+    argv = ("--merges", "--right-only", "--parents", f"{onto}...{tip}", *limits)
+    merges = [line.split() for line in published.git.line("rev-list", *argv).splitlines()]
+    return [commit for commit, *parents in merges if not _merges_by_itself(published, commit, parents)]
+
+
+def _merges_by_itself(published: Published, merge: str, parents: list[str]) -> bool:
+    if len(parents) != 2:
+        return False
+    ours, theirs = parents
+    tree, paths = _merged(published, ours, theirs)
+    return not paths and tree == published.commit(merge).tree
+
+
+def _merged(published: Published, ours: str, theirs: str, graft: Path | None = None) -> tuple[str, tuple[str, ...]]:
+    """The tree of both, and the paths where they cannot be put together."""
     done = published.git.attempt(
         "-c",
         "advice.graftFileDeprecated=false",
@@ -76,21 +131,21 @@ def _one(
         "--write-tree",
         "-z",
         "--no-messages",
-        onto,
-        commit,
-        environment={"GIT_GRAFT_FILE": os.fspath(graft)},
+        "--allow-unrelated-histories",
+        ours,
+        theirs,
+        environment={} if graft is None else {"GIT_GRAFT_FILE": os.fspath(graft)},
     )
-    records = done.stdout.split(b"\0")
-    if done.exit_code == 1:
-        paths = {record.partition(b"\t")[2].decode("utf-8", "replace") for record in records[1:] if b"\t" in record}
-        return ReplayConflict(commit, tuple(sorted(paths)))
-    if done.exit_code != 0:
+    if done.exit_code not in (0, 1):
         raise GitFailed("merge-tree", done.exit_code, done.text)
-    tree = records[0].decode().strip()
-    if tree == published.commit(onto).tree and not _changes_nothing(published, commit, parent):
-        return Replayed(onto)
-    raw = replayed_commit(published.reader.read(commit)[1], tree, onto, published.identity.line(now_s))
-    return Replayed(published.git.line("hash-object", "-t", "commit", "-w", "--stdin", stdin=raw))
+    tree, *records = done.stdout.split(b"\0")
+    paths = {record.partition(b"\t")[2].decode("utf-8", "replace") for record in records if b"\t" in record}
+    return tree.decode().strip(), tuple(sorted(paths))
+
+
+def store_commit(published: Published, raw: bytes) -> str:
+    """Its id."""
+    return published.git.line("hash-object", "-t", "commit", "-w", "--stdin", stdin=raw)
 
 
 def _changes_nothing(published: Published, commit: str, parent: str | None) -> bool:

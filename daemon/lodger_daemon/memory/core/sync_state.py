@@ -22,6 +22,8 @@ class Conflict:
     """The remote no longer has what it had: it was rewritten, or shares no history."""
     at_import: bool = False
     """The local side is a commit of the checkout that could not be published."""
+    settled: tuple[str, ...] = ()
+    """Of the paths, those that the agent has written since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +67,16 @@ def state_from_json(text: str) -> SyncState:
 
 
 def _conflict(stored: Mapping[str, object]) -> Conflict:
-    paths = stored["paths"]
-    assert isinstance(paths, list)
+    paths, settled = stored["paths"], stored.get("settled", [])
+    if not isinstance(paths, list) or not isinstance(settled, list):
+        raise TypeError("paths must be a list")
     return Conflict(
         str(stored["local"]),
         str(stored["remote"]),
         tuple(map(str, paths)),
         bool(stored["rewritten"]),
         bool(stored["at_import"]),
+        tuple(map(str, settled)),
     )
 
 
@@ -112,8 +116,16 @@ def _conflict_text(conflict: Conflict, place: str) -> str:
             f" overwritten here: this machine's memory is {conflict.local[:12]}, the remote's"
             f" {conflict.remote[:12]}; both are kept. Tell the person; they decide which one holds."
         )
+    if conflict.at_import:
+        return (
+            "Memory: your commits and newer ones from another machine change the same places:"
+            f" {shown(conflict.paths)}. Both are kept. In {place}, the other side is the ref refs/lodger/theirs"
+            f" ({conflict.remote[:12]}): run `git merge refs/lodger/theirs`, keep what is true of both, and commit."
+        )
+    left = tuple(path for path in conflict.paths if path not in conflict.settled)
     return (
-        "Memory: your commits and newer ones from another machine change the same places:"
-        f" {shown(conflict.paths)}. Both are kept. In {place}, the other side is the ref refs/lodger/theirs"
-        f" ({conflict.remote[:12]}): run `git merge refs/lodger/theirs`, keep what is true of both, and commit."
+        f"Memory: this machine and another one changed the same places: {shown(left)}. Both are kept, and everything"
+        f" else is synced. Your version stands in {place}; the other one is in refs/lodger/theirs"
+        f" ({conflict.remote[:12]}), for example `git show refs/lodger/theirs:{left[0] if left else 'PATH'}`. Write"
+        " what is true of both into these files and commit; to keep your version as it is, commit with --allow-empty."
     )

@@ -212,32 +212,6 @@ async def test_two_machines_alternate_and_converge(tmp_path: Path, hub: RunningH
             assert {f"{side}{step}.md" for side in "ab" for step in range(3)} <= names
 
 
-async def test_same_line_keeps_both_sides_and_is_resolved_by_a_merge(tmp_path: Path, hub: RunningHost) -> None:
-    """G4: the conflict is data; the turn and the checkout are whole."""
-    async with machine(tmp_path / "a", hub) as one:
-        one.commit("fact.md", note("blue"))
-        await one.end_turn()
-        async with machine(tmp_path / "b", hub) as two:
-            theirs = one.commit("fact.md", note("green"))
-            await one.end_turn()
-            ours = two.commit("fact.md", note("red"))
-            status = await two.end_turn()
-            assert (status.outcome, status.head, status.ahead) == (SyncOutcome.CONFLICT, ours, 1)
-            assert agent_git(two.checkout, "status", "--porcelain") == ""
-            assert two.published.git.line("for-each-ref", "--format=%(objectname)", "refs/lodger/conflict").split() == [
-                ours,
-                theirs,
-            ]
-            (reminder,) = two.memory.reminders(AGENT)
-            assert "fact.md" in reminder
-            assert agent_git(two.checkout, "rev-parse", "refs/lodger/theirs") == theirs
-            assert (await two.end_turn()).outcome is SyncOutcome.CONFLICT
-            agent_git(two.checkout, "merge", "-q", "-X", "ours", "refs/lodger/theirs")
-            assert (await two.end_turn()).outcome is SyncOutcome.PUSHED
-            assert two.memory.reminders(AGENT) == ()
-            assert hub.host.head(AGENT) == two.published.head()
-
-
 async def test_commit_on_old_base_while_published_moved(tmp_path: Path, hub: RunningHost) -> None:
     async with machine(tmp_path / "a", hub) as one:
         await one.end_turn()

@@ -1,0 +1,58 @@
+"""Trees as one table of paths, to be read, changed and written. Blocking; only objects are written."""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from lodger_daemon.memory.core.pack import object_id
+from lodger_daemon.memory.published import Published
+from lodger_tools.validator.objects import MODE_FOLDER, parse_tree
+
+Leaf: TypeAlias = tuple[bytes, str]
+"""Mode and object id of a file."""
+FlatTree: TypeAlias = dict[str, Leaf]
+
+
+def read_flat(published: Published, tree: str) -> FlatTree:
+    """Every file of the tree by its path. Raises: KeyError, BadObject."""
+    found: FlatTree = {}
+    folders = [("", tree)]
+    while folders:
+        prefix, oid = folders.pop()
+        # The empty tree need not be stored.
+        for entry in parse_tree(_tree_bytes(published, oid)):
+            path = prefix + entry.name.decode("utf-8", "surrogateescape")
+            if entry.mode == MODE_FOLDER:
+                folders.append((path + "/", entry.oid))
+            else:
+                found[path] = (entry.mode, entry.oid)
+    return found
+
+
+def write_flat(published: Published, files: Mapping[str, Leaf]) -> str:
+    """Store the trees these files make; the id of the topmost. No path may lie below another."""
+    objects: dict[str, bytes] = {}
+    oid = _made({tuple(path.split("/")): leaf for path, leaf in files.items()}, objects)
+    published.write([("tree", data) for data in objects.values()])
+    return oid
+
+
+def _made(files: Mapping[tuple[str, ...], Leaf], objects: dict[str, bytes]) -> str:
+    below: dict[str, dict[tuple[str, ...], Leaf]] = {}
+    entries: list[tuple[bytes, bytes, str]] = []
+    for names, (mode, oid) in files.items():
+        if len(names) == 1:
+            entries.append((names[0].encode("utf-8", "surrogateescape"), mode, oid))
+        else:
+            below.setdefault(names[0], {})[names[1:]] = (mode, oid)
+    for name, inner in below.items():
+        entries.append((name.encode("utf-8", "surrogateescape"), MODE_FOLDER, _made(inner, objects)))
+    # Git orders a folder as if its name ended with a slash.
+    entries.sort(key=lambda entry: entry[0] + (b"/" if entry[1] == MODE_FOLDER else b""))
+    data = b"".join(mode + b" " + name + b"\0" + bytes.fromhex(oid) for name, mode, oid in entries)
+    made = object_id("tree", data)
+    objects[made] = data
+    return made
+
+
+def _tree_bytes(published: Published, oid: str) -> bytes:
+    return b"" if oid == object_id("tree", b"") else published.reader.read(oid)[1]
