@@ -194,14 +194,14 @@ async def test_the_keyboard_alone_will_do(rig: PageRig, browser: Browser) -> Non
     await idle(page)
     await page.run("document.activeElement.blur()")
     seen: list[str] = []
-    for _ in range(12):
+    for _ in range(24):
         await key(page, "Tab", 9)
         focused = await page.run(
             "[document.activeElement.getAttribute('aria-label') || document.activeElement.innerText || '',"
             " getComputedStyle(document.activeElement).outlineStyle]"
         )
         seen.append(focused[0].strip().split("\n")[0])
-    assert {"Skip to content", "Conversations", "Options", "Message"} <= set(seen), seen
+    assert {"Skip to content", "Lodger", "Status", "Main conversation", "Options", "Message"} <= set(seen), seen
 
 
 async def key(page: Page, name: str, code: int, text: str = "") -> None:

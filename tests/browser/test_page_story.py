@@ -221,7 +221,7 @@ async def a_killed_daemon_comes_back(rig: PageRig, page: Page) -> None:
     await rig.daemon.killed()
     await page.sees("is not connected, last heard", ".banner")
     await say(page, "while it slept " + script({"text": "awake again"}))
-    await page.sees("Waits at the hub")
+    await page.sees(f"Waits for {rig.machine_name} to wake")
     await page.screenshot(artifact("machine-away.png"))
     await rig.start_daemon()
     await page.until("!document.querySelector('.banner')", "the banner is gone", 40)

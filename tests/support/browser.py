@@ -127,6 +127,8 @@ class Page:
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=touch
         )
         await self.send("Emulation.setTouchEmulationEnabled", enabled=touch)
+        # What depends on the width is drawn anew within two frames.
+        await self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     async def colours(self, scheme: str) -> None:
         feature = {"name": "prefers-color-scheme", "value": scheme}

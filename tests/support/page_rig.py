@@ -77,17 +77,17 @@ class PageRig:
         await page.open(await self.pairing_link())
         await page.type("#name", name, instead=True)
         await page.press("Pair this device")
-        await page.sees("Connected")
+        await page.until("!!document.querySelector('.light.on')", "a machine is connected")
         return page
 
     async def conversation(self, page: Page) -> None:
         """From the list of machines to the main conversation of the only agent, which is made if need be."""
-        await page.press(self.machine_name, ".card-title")
+        await page.press(self.machine_name, ".card-title, .side-machine .clip")
         await page.until("!!document.querySelector('.agent, .empty')", "the agents are listed")
         if await page.run("!!document.querySelector('.empty')"):
-            await page.press("Make one")
+            await page.press("Make it")
         else:
-            await page.press("Main conversation")
+            await page.press("Main conversation", ".row .clip")
         await page.until(f"!!document.querySelector('{COMPOSER}')", "the conversation is open")
         await ready(page)
 

@@ -56,7 +56,13 @@ async function shell(request) {
 
 self.addEventListener("notificationclick", (event) => {
   event.notification.close();
-  event.waitUntil(
-    self.clients.matchAll({ type: "window" }).then((pages) => (pages[0] ? pages[0].focus() : self.clients.openWindow("/"))),
-  );
+  event.waitUntil(open(String(event.notification.data?.path ?? "")));
 });
+
+async function open(path) {
+  const place = path.startsWith("#/m/") ? path : "";
+  const [page] = await self.clients.matchAll({ type: "window" });
+  if (!page) return self.clients.openWindow(`/${place}`);
+  if (place) page.postMessage({ open: place });
+  return page.focus();
+}

@@ -1,16 +1,19 @@
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import { endLinks } from "./link/links";
-import { paths, route, takePairingCode } from "./route";
+import { paths, type Route, route, takePairingCode } from "./route";
 import { session } from "./session";
 import { LiveRegions } from "./ui/parts";
+import { wide } from "./ui/wide";
 import { ChatView } from "./views/chat";
 import { MachineView } from "./views/machine";
 import { MachinesView } from "./views/machines";
 import { MemoryView } from "./views/memory";
 import { PairView } from "./views/pair";
 import { SettingsView } from "./views/settings";
+import { Side } from "./views/side";
 import { StatusView } from "./views/status";
+import { Welcome } from "./views/welcome";
 
 export function App(): JSX.Element {
   const paired = session.value !== null;
@@ -43,13 +46,27 @@ function Inside(): JSX.Element {
   useEffect(() => {
     if (here.view === "machines" || here.view === "settings") endLinks();
   }, [here.view]);
+  // One shape for both widths: a tablet that is turned keeps its conversation and what was written.
+  return (
+    <div class={wide.value ? "beside" : "alone"}>
+      {wide.value ? <Side /> : null}
+      <View here={here} />
+    </div>
+  );
+}
+
+function View({ here }: { here: Route }): JSX.Element {
   switch (here.view) {
     case "machines":
-      return <MachinesView />;
+      return wide.value ? <Welcome machineId="" /> : <MachinesView />;
     case "settings":
       return <SettingsView />;
     case "machine":
-      return <MachineView key={here.machineId} machineId={here.machineId} />;
+      return wide.value ? (
+        <Welcome key={here.machineId} machineId={here.machineId} />
+      ) : (
+        <MachineView key={here.machineId} machineId={here.machineId} />
+      );
     case "status":
       return <StatusView key={here.machineId} machineId={here.machineId} />;
     case "memory":

@@ -1,5 +1,7 @@
 import { render } from "preact";
 import { App } from "./app";
+import { asObject, asText } from "./json";
+import { go } from "./route";
 import "./style.css";
 
 const root = document.getElementById("app");
@@ -7,6 +9,10 @@ if (root) render(<App />, root);
 
 // Only in secure contexts; elsewhere the page works without.
 if ("serviceWorker" in navigator) {
+  navigator.serviceWorker.addEventListener("message", (event) => {
+    const path = asText(asObject(event.data)["open"]);
+    if (path.startsWith("#/m/")) go(path);
+  });
   void navigator.serviceWorker
     .register("/sw.js")
     .then(() => navigator.serviceWorker.ready)

@@ -47,13 +47,24 @@ export function afterDelta(list: readonly Item[], delta: Frame): readonly Item[]
   }
 }
 
-/** What the agent waits for, in words, when a delta says so. */
-export function waitingFor(delta: Frame): string {
-  if (delta["message_type"] !== "retry") return "";
+/** The model is asked again later, because it did not answer. */
+export interface RetryWait {
+  readonly words: string;
+  /** When it is asked again, on this device's clock; null when nobody said. */
+  readonly until: number | null;
+}
+
+/** What the agent waits for when a delta that has just come says so. */
+export function waitingFor(delta: Frame, now: number): RetryWait | null {
+  if (delta["message_type"] !== "retry") return null;
   const attempt = asNumber(delta["attempt"]);
   const most = asNumber(delta["max_attempts"]);
+  const delayMs = asNumber(delta["delay_ms"]);
   const count = attempt !== null && most !== null ? ` (attempt ${attempt} of ${most})` : "";
-  return `${asText(delta["message"]) || "The model did not answer"}${count}`;
+  return {
+    words: `${asText(delta["message"]) || "The model did not answer"}${count}`,
+    until: delayMs === null ? null : now + delayMs,
+  };
 }
 
 function text(list: readonly Item[], kind: "agent" | "thought", key: string, fragment: string): readonly Item[] {

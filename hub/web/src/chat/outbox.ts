@@ -21,9 +21,10 @@ export class Outbox {
     return this.letters;
   }
 
-  add(letter: Letter): void {
+  /** False when the browser does not keep it: it is lost if the page is closed before it is sent. */
+  add(letter: Letter): boolean {
     this.letters = [...this.letters, letter];
-    this.write();
+    return this.write();
   }
 
   remove(id: string): void {
@@ -31,8 +32,8 @@ export class Outbox {
     this.write();
   }
 
-  private write(): void {
-    keep(this.name, this.letters.length ? JSON.stringify(this.letters.map(({ id, ...rest }) => ({ id, content: contentOf(rest) }))) : "");
+  private write(): boolean {
+    return keep(this.name, this.letters.length ? JSON.stringify(this.letters.map(({ id, ...rest }) => ({ id, content: contentOf(rest) }))) : "");
   }
 }
 

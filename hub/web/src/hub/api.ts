@@ -103,9 +103,22 @@ export async function revoke(deviceId: string): Promise<void> {
   await call("DELETE", `/v1/devices/${encodeURIComponent(deviceId)}`);
 }
 
-/** Leave a message for a machine that is not connected. */
-export async function mail(deviceId: string, frame: Frame): Promise<void> {
-  await call("POST", `/v1/machines/${encodeURIComponent(deviceId)}/mailbox`, frame);
+/** What has become of a message at the hub, and why when it was not delivered. */
+export interface Sent {
+  readonly state: "waiting" | "delivered" | "refused" | "expired";
+  readonly reason: string;
+}
+
+const STATES = ["waiting", "delivered", "refused", "expired"] as const;
+
+function readSent(found: Frame): Sent {
+  const state = STATES.find((one) => one === found["state"]) ?? "waiting";
+  return { state, reason: asText(found["reason"]) };
+}
+
+/** Leave a message for a machine that is not connected. One that was left before, by its id, is not left again. */
+export async function mail(deviceId: string, frame: Frame): Promise<Sent> {
+  return readSent(await call("POST", `/v1/machines/${encodeURIComponent(deviceId)}/mailbox`, frame));
 }
 
 export async function takeMailBack(deviceId: string, messageId: string): Promise<void> {
@@ -113,10 +126,8 @@ export async function takeMailBack(deviceId: string, messageId: string): Promise
   await call("DELETE", path);
 }
 
-/** Messages that still wait at the hub, by their ids. */
-export async function waitingMail(deviceId: string): Promise<Set<string>> {
+/** What this device left at the hub for a machine, by the messages' ids. */
+export async function sentMail(deviceId: string): Promise<Map<string, Sent>> {
   const found = asList((await call("GET", `/v1/machines/${encodeURIComponent(deviceId)}/mailbox`))["messages"]);
-  return new Set(
-    found.map(asObject).filter((one) => one["settled_at"] === null).map((one) => asText(one["client_message_id"])),
-  );
+  return new Map(found.map(asObject).map((one) => [asText(one["client_message_id"]), readSent(one)]));
 }

@@ -32,13 +32,16 @@ interface Waiting {
   readonly fail: (error: Error) => void;
 }
 
+export interface LinkListener {
+  /** Hears every frame that answers no request. */
+  readonly frame?: (frame: Frame) => void;
+  /** Called each time the socket has opened. */
+  readonly opened?: () => void;
+}
+
 /** One machine's socket, kept open until `close`: it comes back by itself for as long as this device is paired. */
 export class Link {
   readonly state = signal<LinkState>({ kind: "connecting" });
-  /** Called with every frame that answers no request. */
-  onFrame: (frame: Frame) => void = () => {};
-  /** Called each time the socket has opened. */
-  onOpen: () => void = () => {};
 
   private socket: WebSocket | null = null;
   private readonly waiting = new Map<string, Waiting>();
@@ -48,6 +51,7 @@ export class Link {
   private probe: number | undefined;
   private heardAt = 0;
   private closed = false;
+  private readonly listeners = new Set<LinkListener>();
   private readonly wake = (): void => this.hurry();
 
   constructor(readonly deviceId: string) {
@@ -62,6 +66,12 @@ export class Link {
     document.removeEventListener("visibilitychange", this.wake);
     clearTimeout(this.timer);
     this.drop();
+  }
+
+  /** Until the function that is returned has been called. */
+  listen(listener: LinkListener): () => void {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
   }
 
   /** Hang up and dial again at once. */
@@ -141,7 +151,7 @@ export class Link {
       this.heardAt = Date.now();
       this.state.value = { kind: "open" };
       this.watch(socket);
-      this.onOpen();
+      for (const listener of [...this.listeners]) listener.opened?.();
     };
     socket.onmessage = (event) => {
       if (this.socket === socket) this.take(event.data);
@@ -163,7 +173,7 @@ export class Link {
     }
     const waiting = this.waiting.get(asText(frame["request_id"]));
     if (waiting && frame["type"] === waiting.expected) waiting.take(frame);
-    else this.onFrame(frame);
+    else for (const listener of [...this.listeners]) listener.frame?.(frame);
   }
 
   private lost(socket: WebSocket): void {

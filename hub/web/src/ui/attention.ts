@@ -25,9 +25,10 @@ export async function allowNotifications(wanted: boolean): Promise<string> {
   return notifying.value ? "" : "The browser does not allow it. Its settings for this site can be changed.";
 }
 
-export function notify(title: string, body: string): void {
+/** Only while nobody looks. `path` is where a tap leads; a newer word about the same place replaces the older. */
+export function notify(title: string, body: string, path: string): void {
   if (!notifying.value || document.visibilityState === "visible") return;
-  const options = { body, icon: "/icon-192.png", tag: "lodger" };
+  const options = { body, icon: "/icon-192.png", tag: `lodger ${path}`, data: { path } };
   // Phones show notifications only through a service worker.
   void navigator.serviceWorker?.getRegistration().then((found) => {
     if (found) return found.showNotification(title, options);

@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { assertive, polite } from "./attention";
 
 /** A view's head: where one is, the way back, and what can be done here. */
-export function Head(props: { title: string; back?: string; backLabel?: string; children?: ComponentChildren }): JSX.Element {
+export function Head(props: { title: string; sub?: string; back?: string; backLabel?: string; children?: ComponentChildren }): JSX.Element {
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => heading.current?.focus({ preventScroll: true }), []);
   return (
@@ -15,9 +15,12 @@ export function Head(props: { title: string; back?: string; backLabel?: string; 
           </svg>
         </a>
       )}
-      <h1 ref={heading} tabIndex={-1}>
-        {props.title}
-      </h1>
+      <div class="head-title">
+        <h1 ref={heading} tabIndex={-1}>
+          {props.title}
+        </h1>
+        {props.sub ? <p class="soft clip">{props.sub}</p> : null}
+      </div>
       <div class="head-tools">{props.children}</div>
     </header>
   );

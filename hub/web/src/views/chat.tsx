@@ -1,11 +1,14 @@
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { Conversation, type Place } from "../chat/conversation";
-import { linkTo } from "../link/links";
+import { Conversation } from "../chat/conversation";
+import type { Place } from "../chat/place";
+import { directoryOf, linkTo } from "../link/links";
 import { paths } from "../route";
+import { now } from "../ui/ages";
 import { LinkBanner } from "../ui/banner";
 import { Head, Trouble } from "../ui/parts";
 import { Composer } from "./composer";
+import { Elsewhere } from "./elsewhere";
 import { ItemView } from "./item";
 import { Options } from "./options";
 import { QuestionCard } from "./question";
@@ -18,22 +21,27 @@ export function ChatView({ machineId, agentId, conversationId }: Place): JSX.Ele
   const link = linkTo(machineId);
   const chat = useMemo(() => new Conversation(link, { machineId, agentId, conversationId }), [link]);
   useEffect(() => () => chat.close(), [chat]);
+  const state = link.state.value;
   const [options, setOptions] = useState(false);
   const [rewritten, setRewritten] = useState<string | null>(null);
+  const directory = directoryOf(machineId);
   const name = chat.agentName.value || "Conversation";
+  const listed = directory.agents.value !== null;
+  const title = listed ? directory.title(agentId, conversationId) : chat.title.value;
   useEffect(() => {
-    document.title = `${name} · Lodger`;
-  }, [name]);
+    document.title = title ? `${title} · ${name} · Lodger` : `${name} · Lodger`;
+  }, [name, title]);
   return (
     <div class="view chat">
-      <Head title={name} back={paths.machine(machineId)} backLabel="Conversations">
+      <Head title={name} sub={title} back={paths.machine(machineId)} backLabel="Conversations">
         <button type="button" class="quiet" aria-expanded={options} aria-controls="options" onClick={() => setOptions(!options)}>
           Options
         </button>
       </Head>
       {options ? <Options chat={chat} link={link} onClose={() => setOptions(false)} /> : null}
       <LinkBanner link={link} mails />
-      <Transcript chat={chat} onRewrite={setRewritten} />
+      <Elsewhere directory={directory} place={chat.place} />
+      <Transcript chat={chat} machineName={state.kind === "machine_offline" ? state.machine.name : ""} onRewrite={setRewritten} />
       <div class="foot">
         {chat.questions.value.map((question) => (
           <QuestionCard key={question.id} question={question} onAnswer={(allow, always) => chat.answer(question, allow, always)} />
@@ -46,7 +54,14 @@ export function ChatView({ machineId, agentId, conversationId }: Place): JSX.Ele
   );
 }
 
-function Transcript({ chat, onRewrite }: { chat: Conversation; onRewrite: (text: string) => void }): JSX.Element {
+interface TranscriptProps {
+  readonly chat: Conversation;
+  /** Empty while nobody has said how the machine is called. */
+  readonly machineName: string;
+  readonly onRewrite: (text: string) => void;
+}
+
+function Transcript({ chat, machineName, onRewrite }: TranscriptProps): JSX.Element {
   const box = useRef<HTMLElement>(null);
   const follows = useRef(true);
   const [away, setAway] = useState(false);
@@ -100,7 +115,7 @@ function Transcript({ chat, onRewrite }: { chat: Conversation; onRewrite: (text:
         ) : null}
         {chat.loaded.value && items.length === 0 ? <p class="soft center">Say something: {chat.agentName.value} is listening.</p> : null}
         {items.map((item) => (
-          <ItemView key={item.key} item={item} onTakeBack={async (one) => {
+          <ItemView key={item.key} item={item} machine={machineName} onTakeBack={async (one) => {
             const text = await chat.takeBack(one);
             if (text !== null) onRewrite(text);
           }} />
@@ -134,8 +149,16 @@ const DOING: Record<string, string> = {
   EXECUTING_COMMAND: "Working…",
 };
 
+function again(until: number | null): string {
+  if (until === null) return "Trying again.";
+  const seconds = Math.round((until - now.value) / 1000);
+  if (seconds <= 0) return "Trying again now.";
+  return seconds < 90 ? `Trying again in ${seconds} s.` : `Trying again at ${new Date(until).toLocaleTimeString()}.`;
+}
+
 function Activity({ chat }: { chat: Conversation }): JSX.Element | null {
-  const text = chat.waiting.value || DOING[chat.status.value];
+  const waiting = chat.waiting.value;
+  const text = waiting ? `${waiting.words}. ${again(waiting.until)}` : DOING[chat.status.value];
   return text ? (
     <p class="activity soft">
       <span class="pulse" aria-hidden="true" />

@@ -3,10 +3,9 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Conversation } from "../chat/conversation";
 import type { Picture } from "../chat/items";
 import { keep, kept } from "../kept";
-import { pictureFrom } from "../ui/pictures";
+import { pictureFrom, tooMuch } from "../ui/pictures";
 import { Trouble } from "../ui/parts";
 
-const PICTURES = 6;
 const TALLEST_PX = 180;
 
 interface Props {
@@ -48,18 +47,30 @@ export function Composer({ chat, rewritten, onTaken }: Props): JSX.Element {
     void chat.send(text.trim(), pictures);
     setText("");
     setPictures([]);
+    setTrouble("");
     field.current?.focus();
   };
-  const add = async (files: FileList | null): Promise<void> => {
-    setTrouble("");
-    for (const file of [...(files ?? [])].slice(0, PICTURES - pictures.length)) {
+  const add = async (files: readonly File[]): Promise<void> => {
+    const refused: string[] = [];
+    const made = [...pictures];
+    for (const file of files) {
       try {
         const picture = await pictureFrom(file);
-        setPictures((before) => [...before, picture]);
+        const reason = tooMuch(made, picture);
+        if (reason) refused.push(`${file.name} was left out: ${reason}`);
+        else made.push(picture);
       } catch (error) {
-        setTrouble(error instanceof Error ? error.message : "The picture could not be read.");
+        refused.push(error instanceof Error ? error.message : "A picture could not be read.");
       }
     }
+    setPictures(made);
+    setTrouble([...new Set(refused)].join(" "));
+  };
+  const paste = (event: ClipboardEvent): void => {
+    const files = [...(event.clipboardData?.files ?? [])].filter((file) => file.type.startsWith("image/"));
+    if (!files.length) return;
+    event.preventDefault();
+    void add(files);
   };
   const key = (event: KeyboardEvent): void => {
     // On a phone the key makes a new line; there is a button for sending.
@@ -97,7 +108,7 @@ export function Composer({ chat, rewritten, onTaken }: Props): JSX.Element {
             accept="image/*"
             multiple
             onChange={(event) => {
-              void add(event.currentTarget.files);
+              void add([...(event.currentTarget.files ?? [])]);
               event.currentTarget.value = "";
             }}
           />
@@ -113,6 +124,7 @@ export function Composer({ chat, rewritten, onTaken }: Props): JSX.Element {
           placeholder={busy ? "Next message" : "Message"}
           onInput={(event) => setText(event.currentTarget.value)}
           onKeyDown={key}
+          onPaste={paste}
         />
         {busy ? (
           <button type="button" class="stop" onClick={() => void chat.stop()}>

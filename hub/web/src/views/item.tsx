@@ -3,10 +3,17 @@ import type { Item, ToolItem, UserItem } from "../chat/items";
 import { Markdown } from "../markdown/markdown";
 import { CodeBlock } from "../ui/code";
 
-export function ItemView({ item, onTakeBack }: { item: Item; onTakeBack: (item: UserItem) => void }): JSX.Element | null {
+interface Props<T extends Item> {
+  readonly item: T;
+  /** The machine's name, where it is known. */
+  readonly machine: string;
+  readonly onTakeBack: (item: UserItem) => void;
+}
+
+export function ItemView({ item, machine, onTakeBack }: Props<Item>): JSX.Element | null {
   switch (item.kind) {
     case "user":
-      return <UserView item={item} onTakeBack={onTakeBack} />;
+      return <UserView item={item} machine={machine} onTakeBack={onTakeBack} />;
     case "agent":
       return (
         <article class="agent-message" aria-label="Agent">
@@ -27,14 +34,20 @@ export function ItemView({ item, onTakeBack }: { item: Item; onTakeBack: (item: 
   }
 }
 
-const STATES: Record<UserItem["state"], string> = {
-  sending: "Waiting to be sent",
-  mailed: "Waits at the hub",
-  sent: "",
-  refused: "Not sent",
-};
+function deliveryWords(item: UserItem, machine: string): string {
+  switch (item.state) {
+    case "sending":
+      return "Waiting to be sent";
+    case "mailed":
+      return `Waits for ${machine || "the machine"} to wake`;
+    case "sent":
+      return "";
+    case "refused":
+      return `Not sent: ${item.reason || "the machine did not take it"}`;
+  }
+}
 
-function UserView({ item, onTakeBack }: { item: UserItem; onTakeBack: (item: UserItem) => void }): JSX.Element {
+function UserView({ item, machine, onTakeBack }: Props<UserItem>): JSX.Element {
   return (
     <article class="user-message" aria-label="You">
       {item.pictures.map((picture, place) => (
@@ -43,8 +56,7 @@ function UserView({ item, onTakeBack }: { item: UserItem; onTakeBack: (item: Use
       {item.text ? <p>{item.text}</p> : null}
       {item.state === "sent" ? null : (
         <p class="delivery">
-          {STATES[item.state]}
-          {item.reason ? `: ${item.reason}` : ""}
+          {deliveryWords(item, machine)}
           <button type="button" class="quiet small" onClick={() => onTakeBack(item)}>
             Take back
           </button>

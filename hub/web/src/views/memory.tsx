@@ -1,12 +1,13 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { words } from "../chat/conversation";
 import { asList, asObject, asText, type Frame } from "../json";
 import type { Link } from "../link/link";
 import { linkTo } from "../link/links";
+import { words } from "../link/words";
 import { Markdown } from "../markdown/markdown";
 import { paths } from "../route";
-import { age, now } from "../ui/ages";
+import { age } from "../ui/age";
+import { now } from "../ui/ages";
 import { LinkBanner } from "../ui/banner";
 import { Head, Trouble } from "../ui/parts";
 
@@ -57,8 +58,6 @@ export function MemoryView({ machineId, agentId }: { machineId: string; agentId:
   const open = link.state.value.kind === "open";
   useEffect(() => {
     document.title = "Memory · Lodger";
-    link.onFrame = () => {};
-    link.onOpen = () => {};
   }, [link]);
   useEffect(() => {
     if (!open) return;

@@ -1,8 +1,9 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { type Conversation, words } from "../chat/conversation";
+import type { Conversation } from "../chat/conversation";
 import { asList, asObject, asText } from "../json";
 import type { Link } from "../link/link";
+import { words } from "../link/words";
 import { Trouble } from "../ui/parts";
 
 const MODES: readonly (readonly [string, string])[] = [

@@ -27,7 +27,13 @@ export function QuestionCard({ question, onAnswer }: Props): JSX.Element {
           <DiffView key={place} diff={diff} />
         ))}
       </div>
-      {question.suggestions.length ? <p class="soft">{question.suggestions.map((one) => one.text).join("; ")}</p> : null}
+      {question.suggestions.length ? (
+        <div id={`always-${question.id}`} class="standing" role="group" aria-label="What Always would keep" tabIndex={0}>
+          {question.suggestions.map((one) => (
+            <p key={one.id}>{one.text}</p>
+          ))}
+        </div>
+      ) : null}
       <div class="answers">
         <button type="button" class="main" disabled={busy} onClick={() => void give(true, false)}>
           Allow
@@ -36,7 +42,13 @@ export function QuestionCard({ question, onAnswer }: Props): JSX.Element {
           Deny
         </button>
         {question.suggestions.length ? (
-          <button type="button" class="quiet" disabled={busy} onClick={() => void give(true, true)}>
+          <button
+            type="button"
+            class="quiet"
+            disabled={busy}
+            aria-describedby={`always-${question.id}`}
+            onClick={() => void give(true, true)}
+          >
             Always
           </button>
         ) : null}

@@ -1,5 +1,6 @@
 import type { JSX } from "preact";
-import type { Conversation, Queued } from "../chat/conversation";
+import type { Conversation } from "../chat/conversation";
+import type { Queued } from "../chat/queue";
 
 /** Messages that wait for the turn under way. */
 export function QueueView({ chat, onRewrite }: { chat: Conversation; onRewrite: (text: string) => void }): JSX.Element | null {

@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { words } from "../chat/conversation";
 import { type Device, devices, revoke } from "../hub/api";
+import { words } from "../link/words";
 import { paths } from "../route";
 import { end, session } from "../session";
 import { since } from "../ui/ages";
