@@ -19,7 +19,7 @@ from lodger_daemon.turns.contract import Allow
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
 from lodger_daemon.turns.core.calls import Batch, Call, Refused, RefusedBy
-from lodger_daemon.turns.core.events import ToolEnded, ToolOutput, ToolReturned, ToolStarted
+from lodger_daemon.turns.core.events import CallRefused, ToolEnded, ToolOutput, ToolReturned, ToolStarted
 from lodger_daemon.turns.core.words import EFFECT_UNKNOWN, PERMISSION_CHANGED, PERSON_SAID
 from lodger_daemon.turns.desk import Desk, TurnWork
 from lodger_daemon.turns.judge_work import judge_now, tool_request
@@ -154,6 +154,7 @@ async def _refuse(desk: Desk, work: TurnWork, batch: Batch, call: Call, refusal:
     detail: JsonObject = {"reason": refusal.text if by_rules else "", "rule": refusal.rule}
     row = call_row(key, call.tool_name, desk.services.clock.wall(), refusal.by.value, allowed=False, detail=detail)
     outcome = ToolOutcome("error", refusal.text, refused=True)
+    desk.publish(CallRefused(batch.run_id, call.tool_call_id, refusal.by.value))
     await _record_result(desk, work, batch, call, outcome, None, decision=row)
 
 

@@ -38,6 +38,7 @@ _CLASSES: Final[Mapping[str, type[Any]]] = {
         e.StatusNote,
         e.QuestionAsked,
         e.QuestionSettled,
+        e.CallRefused,
         e.TurnFinished,
         e.MemorySynced,
     )

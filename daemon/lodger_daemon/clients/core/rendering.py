@@ -8,6 +8,7 @@ from lodger_daemon.clients.core.times import iso, iso_or_none
 from lodger_daemon.identity import ConversationKey
 from lodger_daemon.turns.core.events import (
     AssistantText,
+    CallRefused,
     DeviceStateChanged,
     FilePreview,
     InputEchoed,
@@ -80,6 +81,9 @@ def render(numbered: NumberedEvent) -> Body | None:
         case QuestionSettled() as event:
             settled: JsonObject = {"request_id": event.question_id, "outcome": event.outcome}
             return event_body("lodger_question_settled", key, settled, event_number=number, beyond_v2=True)
+        case CallRefused() as event:
+            refused: JsonObject = {"run_id": event.run_id, "tool_call_id": event.tool_call_id, "by": event.by}
+            return event_body("lodger_call_refused", key, refused, event_number=number, beyond_v2=True)
         case TurnFinished() as event:
             return turn_finished(key, event, number)
         case MemorySynced() as event:

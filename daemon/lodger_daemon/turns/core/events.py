@@ -246,6 +246,15 @@ class QuestionSettled:
 
 
 @dataclass(frozen=True, slots=True)
+class CallRefused:
+    """A call will not run; its result follows and tells the model why."""
+
+    run_id: RunId
+    tool_call_id: ToolCallId
+    by: Literal["arguments", "rules", "person", "nobody"]
+
+
+@dataclass(frozen=True, slots=True)
 class TurnFinished:
     turn_id: TurnId
     stop_reason: StopReason
@@ -282,6 +291,7 @@ ConversationEvent: TypeAlias = (
     | StatusNote
     | QuestionAsked
     | QuestionSettled
+    | CallRefused
     | TurnFinished
     | MemorySynced
 )

@@ -60,6 +60,7 @@ EVERY_KIND: tuple[ConversationEvent, ...] = (
         WallTime(9.0),
     ),
     e.QuestionSettled(QuestionId("perm-c1"), "expired"),
+    e.CallRefused(RUN, CALL, "nobody"),
     e.TurnFinished(TurnId("turn-1"), StopReason.END_TURN, RUN, None),
     e.MemorySynced("pushed", "abc", ""),
 )

@@ -263,6 +263,10 @@ CASES: list[tuple[e.ConversationEvent, dict[str, Any]]] = [
         {"type": "lodger_question_settled", "request_id": "perm-call-1", "outcome": "denied"},
     ),
     (
+        e.CallRefused(RUN, CALL, "nobody"),
+        {"type": "lodger_call_refused", "run_id": "run-1", "tool_call_id": "call-1", "by": "nobody"},
+    ),
+    (
         e.TurnFinished(TurnId("turn-1"), StopReason.ERROR, RUN, "bad"),
         {"type": "turn_finished", "turn_id": "turn-1", "stop_reason": "error", "run_id": "run-1", "error": "bad"},
     ),
