@@ -57,6 +57,11 @@ def calls(chunks: list[ModelChunk]) -> list[tuple[str | None, str | None, str]]:
 class ModelContract:
     """Inherit, and provide the fixtures `models`, `endpoint` and `handle`."""
 
+    cached = 64
+    """Cached tokens of the endpoint's answers, where its dialect tells them."""
+    keeps_ids = True
+    """Whether the dialect has ids for calls."""
+
     async def test_text_arrives_in_order_and_ends_once(self, models: Models, handle: str) -> None:
         chunks = await collect(models, scripted(handle, {"numbered": 50}))
         assert texts(chunks) == "".join(f"w{n} " for n in range(50))
@@ -64,14 +69,16 @@ class ModelContract:
         last = chunks[-1]
         assert isinstance(last, StepEnded)
         assert (last.finish, last.usage.prompt, last.usage.completion, last.usage.cached) == (
-            FinishReason.STOP, 100, 7, 64,
+            FinishReason.STOP, 100, 7, self.cached,
         )  # fmt: skip
 
     async def test_two_calls_with_whole_arguments(self, models: Models, handle: str) -> None:
         wanted = [{"name": "Bash", "arguments": {"command": f"echo {n} ü"}, "id": f"c{n}"} for n in (1, 2)]
         chunks = await collect(models, scripted(handle, {"text": "will do", "calls": wanted}))
         found = [(call_id, name, json.loads(text)) for call_id, name, text in calls(chunks)]
-        assert found == [(w["id"], w["name"], w["arguments"]) for w in wanted]
+        assert [call[1:] for call in found] == [(w["name"], w["arguments"]) for w in wanted]
+        assert not self.keeps_ids or [call_id for call_id, *_ in found] == ["c1", "c2"]
+        assert len({call_id for call_id, *_ in found if call_id}) == 2
         assert isinstance(chunks[-1], StepEnded) and chunks[-1].finish is FinishReason.TOOL_CALLS
 
     async def test_reasoning_comes_apart_from_the_text(self, models: Models, handle: str) -> None:
@@ -88,6 +95,17 @@ class ModelContract:
         fault = {"status": 429, "type": "rate_limit_error", "retry_after": "7"}
         found = await failure(models, scripted(handle, {"fault": fault}))
         assert (found.kind, found.retry_after_s, found.output_seen) == (FailureKind.RATE_LIMIT, 7.0, False)
+
+    async def test_a_provider_with_too_much_to_do_says_how_long(self, models: Models, handle: str) -> None:
+        fault = {"status": 529, "type": "overloaded_error", "message": "Overloaded", "retry_after": "3"}
+        found = await failure(models, scripted(handle, {"fault": fault}))
+        assert (found.kind, found.retry_after_s, found.output_seen) == (FailureKind.OVERLOADED, 3.0, False)
+
+    async def test_an_overflow_teaches_the_window(self, models: Models, handle: str) -> None:
+        fault = {"status": 400, "type": "invalid_request_error", "code": "context_length_exceeded",
+                 "message": "prompt is too long: 4711 tokens > 4096 maximum context length"}  # fmt: skip
+        found = await failure(models, scripted(handle, {"fault": fault}))
+        assert (found.kind, found.context_window) == (FailureKind.CONTEXT_OVERFLOW, 4096)
 
     async def test_failures_by_kind(self, models: Models, handle: str) -> None:
         too_long = {"status": 400, "type": "invalid_request_error", "code": "context_length_exceeded",

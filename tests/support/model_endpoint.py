@@ -2,9 +2,10 @@
 
     python tests/support/model_endpoint.py --port 0     prints one line: {"url": "http://127.0.0.1:PORT", "port": PORT}
 
-It speaks OpenAI chat completions (`POST /v1/chat/completions`) and Anthropic messages (`POST /v1/messages`), streamed
-or whole, and lists models (`GET /v1/models`). It ends when its standard input is closed (`--stay` switches that off),
-or by a signal. Standard library only.
+It speaks OpenAI chat completions (`POST /v1/chat/completions`), Anthropic messages (`POST /v1/messages`) and Ollama's
+own chat (`POST /api/chat`, `POST /api/show`), streamed or whole, and lists models (`GET /v1/models`, `GET /api/tags`).
+With `--ollama` its chat completions have Ollama's habits: no cached tokens, calls whole, errors of its kind. It ends
+when its standard input is closed (`--stay` switches that off), or by a signal. Standard library only.
 
 The script is the newest user message that holds one, between `<<` and `>>`; its text around that does not matter:
 
@@ -25,9 +26,11 @@ script for requests without one. A step's keys, all optional:
     cut_after    break the connection after N chunks
     hang_after   send nothing more after N chunks, until the client goes
     error_after  send an error object in the stream after N chunks: uses `fault`
+    refuse       a field of the request: while it is there, the answer is 400 and names it
     quirk        "html": a web page; "no_done": the stream ends without its mark; "no_index": calls without index;
                  "late_id": arguments before id and name; "split": every write is cut into single bytes;
-                 "whole": an answer in one piece although a stream was asked for
+                 "whole": an answer in one piece although a stream was asked for; "error_200": the fault, as an
+                 object with status 200; "wrong_type": a stream that calls itself text/html
 
 What it saw is at GET /requests (JSON list: number, path, headers, body, state; state is "answering", "answered", "gone"
 when the client left first, or "fault") and POST /reset empties it. GET /open is the number of answers under way.
@@ -169,6 +172,41 @@ def anthropic_whole(step: dict[str, Any], number: int) -> dict[str, Any]:
             "stop_reason": finish, "usage": {"input_tokens": 100, "output_tokens": 7}}  # fmt: skip
 
 
+def ollama_events(step: dict[str, Any]) -> list[str]:
+    base = {"model": "scripted", "created_at": "2026-11-30T00:00:00Z"}
+
+    def line(message: dict[str, Any], **more: Any) -> str:
+        return json.dumps({**base, "message": {"role": "assistant", "content": "", **message}, "done": False, **more})
+
+    events = [line({"thinking": step["reasoning"]})] if step.get("reasoning") else []
+    events += [line({"content": piece}) for piece in pieces_of(step)]
+    for call in step.get("calls", []):
+        function = {"name": call["name"], "arguments": json.loads(arguments_of(call))}
+        events.append(line({"tool_calls": [{"function": function}]}))
+    counts = {"prompt_eval_count": 100, "eval_count": 7, "total_duration": 1, "load_duration": 1}
+    return [*events, line({}, done=True, done_reason=step.get("finish", "stop"), **counts)]
+
+
+def as_ollama(events: list[str]) -> list[str]:
+    """The same chat completion as Ollama's second dialect has it."""
+    shaped, calls = [], []
+    for event in map(json.loads, events):
+        choices = event.get("choices") or [{"delta": {}}]
+        delta = choices[0]["delta"]
+        if "reasoning_content" in delta:
+            delta["reasoning"] = delta.pop("reasoning_content")
+        if event.get("usage"):
+            event["usage"].pop("prompt_tokens_details", None)
+        for fragment in delta.pop("tool_calls", []):
+            if "id" in fragment:
+                calls.append({**fragment, "function": {**fragment["function"], "arguments": ""}})
+            calls[-1]["function"]["arguments"] += fragment["function"].get("arguments", "")
+        if calls and choices[0].get("finish_reason"):
+            shaped.append({**event, "choices": [{"index": 0, "delta": {"tool_calls": calls}, "finish_reason": None}]})
+        shaped.append(event)
+    return [json.dumps(event) for event in shaped]
+
+
 def error_body(fault: dict[str, Any], is_anthropic: bool) -> dict[str, Any]:
     error = {key: fault[key] for key in ("message", "type", "code", "param") if key in fault}
     error.setdefault("message", "scripted fault")
@@ -177,8 +215,10 @@ def error_body(fault: dict[str, Any], is_anthropic: bool) -> dict[str, Any]:
 
 
 class Endpoint:
-    def __init__(self, models: list[dict[str, Any]], fallback: dict[str, Any]) -> None:
+    def __init__(self, models: list[dict[str, Any]], fallback: dict[str, Any], is_ollama: bool, window: int) -> None:
         self.models = models
+        self.is_ollama = is_ollama
+        self.window = window
         self.fallback = fallback
         self.requests: list[dict[str, Any]] = []
         self.faults: dict[str, int] = {}
@@ -212,7 +252,18 @@ class Endpoint:
                 self.whole(writer, 200, {})
             case "GET", "/v1/models":
                 self.whole(writer, 200, {"object": "list", "data": self.models})
-            case "POST", "/v1/chat/completions" | "/v1/messages":
+            case "GET", "/api/tags" if self.is_ollama:
+                self.whole(
+                    writer, 200, {"models": [{"name": model["id"], "model": model["id"]} for model in self.models]}
+                )
+            case "POST", "/api/show" if self.is_ollama:
+                details = {"model_info": {"general.architecture": "scripted", "scripted.context_length": self.window}}
+                details |= {"capabilities": ["completion", "tools", "thinking"], "template": "{{ .Tools }}"}
+                details |= {"parameters": 'temperature 0.7\nnum_ctx 6144\nstop "<|end|>"'}
+                self.whole(writer, 200, details)
+            case "GET", "/props" if self.window and not self.is_ollama:
+                self.whole(writer, 200, {"default_generation_settings": {"n_ctx": self.window}, "total_slots": 1})
+            case "POST", "/v1/chat/completions" | "/v1/messages" | "/api/chat":
                 return await self.answer(path, headers, json.loads(body), reader, writer)
             case _:
                 self.whole(writer, 404, {"error": {"message": f"nothing at {path}", "type": "not_found"}})
@@ -239,10 +290,21 @@ class Endpoint:
         is_anthropic = path == "/v1/messages"
         step, name = step_for(body.get("messages", []), self.fallback)
         fault = step.get("fault")
+        if (refused := step.get("refuse")) in body:
+            words = f"Unsupported parameter: '{refused}' is not supported here."
+            fault = {"status": 400, "type": "invalid_request_error", "message": words}
+        if step.get("quirk") == "error_200":
+            self.whole(writer, 200, error_body(step["fault"], is_anthropic))
+            record["state"] = "fault"
+            await writer.drain()
+            return True
         if fault and "error_after" not in step and self.faults.get(name, 0) < step.get("fault_times", 10**9):
             self.faults[name] = self.faults.get(name, 0) + 1
             extra = {"retry-after": fault["retry_after"]} if "retry_after" in fault else None
-            self.whole(writer, fault.get("status", 500), error_body(fault, is_anthropic), extra)
+            shown = error_body(fault, is_anthropic)
+            if path == "/api/chat":
+                shown = {"error": shown["error"]["message"]}
+            self.whole(writer, fault.get("status", 500), shown, extra)
             record["state"] = "fault"
             await writer.drain()
             return True
@@ -259,7 +321,7 @@ class Endpoint:
             await writer.drain()
             return True
         self.open += 1
-        stream = asyncio.ensure_future(self.stream(step, body, is_anthropic, writer))
+        stream = asyncio.ensure_future(self.stream(step, body, path, writer))
         try:
             # A client that leaves is noticed while we wait, as at a real provider; nothing it sends is consumed.
             while not stream.done() and not reader.at_eof():
@@ -274,17 +336,21 @@ class Endpoint:
             stream.cancel()
             await asyncio.gather(stream, return_exceptions=True)
 
-    async def stream(
-        self, step: dict[str, Any], body: dict[str, Any], is_anthropic: bool, writer: asyncio.StreamWriter
-    ) -> bool:
+    async def stream(self, step: dict[str, Any], body: dict[str, Any], path: str, writer: asyncio.StreamWriter) -> bool:
         """False when the connection was broken on purpose."""
-        if is_anthropic:
+        is_anthropic, is_lines = path == "/v1/messages", path == "/api/chat"
+        if is_lines:
+            events, last = ollama_events(step), ""
+        elif is_anthropic:
             events = anthropic_events(step, self.number)
             last = "" if step.get("quirk") == "no_done" else '{"type": "message_stop"}'
         else:
             events = openai_events(step, self.number, bool((body.get("stream_options") or {}).get("include_usage")))
+            events = as_ollama(events) if self.is_ollama else events
             last = "" if step.get("quirk") == "no_done" else "[DONE]"
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n")
+        kind = "application/x-ndjson" if is_lines else "text/event-stream; charset=utf-8"
+        kind = "text/html" if step.get("quirk") == "wrong_type" else kind
+        writer.write(f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\n".encode())
         writer.write(b"transfer-encoding: chunked\r\n\r\n")
         await asyncio.sleep(step.get("first_ms", 0) / 1000)
         for index, scripted in enumerate([*events, last] if last else events):
@@ -297,11 +363,12 @@ class Endpoint:
                 await writer.drain()
                 await asyncio.Event().wait()
             if step.get("error_after") == index:
-                event = json.dumps(error_body(step.get("fault", {}), is_anthropic))
+                shown = error_body(step.get("fault", {}), is_anthropic)
+                event = json.dumps({"error": shown["error"]["message"]} if is_lines else shown)
             if delay_ms := step.get("delay_ms"):
                 await asyncio.sleep(delay_ms / 1000)
             kind = f"event: {json.loads(event).get('type', 'message')}\n" if is_anthropic else ""
-            data = f"{kind}data: {event}\n\n".encode()
+            data = f"{event}\n".encode() if is_lines else f"{kind}data: {event}\n\n".encode()
             for part in [bytes([byte]) for byte in data] if step.get("quirk") == "split" else [data]:
                 writer.write(b"%x\r\n%s\r\n" % (len(part), part))
             if index % 16 == 15 or delay_ms:
@@ -317,6 +384,7 @@ async def main() -> None:
     parser.add_argument("--models", default="scripted", help="comma-separated names for /v1/models")
     parser.add_argument("--window", type=int, default=200_000, help="context window to state there; 0 states none")
     parser.add_argument("--script", help="a file with the script for requests that bring none")
+    parser.add_argument("--ollama", action="store_true", help="have Ollama's habits and routes")
     parser.add_argument("--stay", action="store_true", help="do not end when standard input is closed")
     options = parser.parse_args()
     fallback: dict[str, Any] = {}
@@ -324,7 +392,7 @@ async def main() -> None:
         fallback = json.loads(pathlib.Path(options.script).read_text(encoding="utf-8"))
     window = {"context_length": options.window} if options.window else {}
     models = [{"id": name, "object": "model", **window} for name in options.models.split(",")]
-    endpoint = Endpoint(models, fallback)
+    endpoint = Endpoint(models, fallback, options.ollama, options.window)
     server = await asyncio.start_server(endpoint.connection, "127.0.0.1", options.port, limit=64 * 2**20)
     port = server.sockets[0].getsockname()[1]
     print(json.dumps({"url": f"http://127.0.0.1:{port}", "port": port}), flush=True)

@@ -16,6 +16,7 @@ from lodger_daemon.models.core.providers import LITELLM_PREFIX, Provider
 from lodger_daemon.models.core.retry_hints import retry_after
 from lodger_daemon.models.core.thinking import seal
 from lodger_daemon.models.keys import Key, KeyRefused, KeyStore
+from lodger_daemon.models.litellm_worker.names import litellm_place
 from lodger_daemon.models.worker.outbox import Outbox
 from lodger_tools.json_value import Json
 
@@ -38,6 +39,7 @@ class LitellmCaller:
 
     def __init__(self, keys: KeyStore) -> None:
         self._keys = keys
+        self._known = frozenset(str(getattr(name, "value", name)) for name in litellm.provider_list)
         litellm.suppress_debug_info = True
         litellm.drop_params = True
         litellm.num_retries = 0
@@ -47,10 +49,11 @@ class LitellmCaller:
         arguments: dict[str, Any] = json.loads(body)
         plain_name = provider.name.removeprefix(LITELLM_PREFIX)
         key = await asyncio.to_thread(self._key, provider, plain_name)
-        arguments |= {"model": f"{plain_name}/{order.model}", "max_retries": 0, "num_retries": 0}
+        model, base_url = litellm_place(provider, order.model, self._known)
+        arguments |= {"model": model, "max_retries": 0, "num_retries": 0}
         arguments |= {"timeout": provider.read_timeout_s, "stream_timeout": provider.read_timeout_s}
-        if provider.base_url:
-            arguments["api_base"] = provider.base_url
+        if base_url:
+            arguments["api_base"] = base_url
         if key is not None:
             arguments["api_key"] = key.value
         seen = False
@@ -141,7 +144,8 @@ def _failure(fault: Exception, output_seen: bool, key: Key | None) -> ModelFailu
     guess = failure_of_event({"error": {"message": words, "code": status}}, output_seen)
     names = {cls.__name__ for cls in type(fault).__mro__}
     kind = next((kind for name, kind in _BY_CLASS if name in names), guess.kind)
-    if output_seen and kind in (FailureKind.NETWORK, FailureKind.SERVER):
+    # A request that is being answered was a good one, whatever litellm makes of what came then.
+    if output_seen and kind in (FailureKind.NETWORK, FailureKind.SERVER, FailureKind.BAD_REQUEST):
         kind = FailureKind.CUT_SHORT
     elif kind is FailureKind.SERVER and "overloaded" in words.lower():
         # litellm reports Anthropic's 529 as 500; the words are all that is left of it (ECOSYSTEM.md section 2).

@@ -14,7 +14,7 @@ from lodger_daemon.models.gateway import Models
 from lodger_daemon.paths import Paths
 from lodger_daemon.system_clock import SystemClock
 from support.endpoint_process import EndpointProcess, model_endpoint
-from support.model_contract import ModelContract, calls, collect, failure, scripted, texts
+from support.model_contract import calls, collect, failure, scripted, texts
 
 KEY = "sk-test-8c1f"
 
@@ -40,18 +40,6 @@ async def models(endpoint: EndpointProcess, tmp_path: Path) -> AsyncIterator[Mod
     await gateway.aclose()
 
 
-class TestOpenAi(ModelContract):
-    @pytest.fixture
-    def handle(self) -> str:
-        return "openai/scripted"
-
-
-class TestAnthropic(ModelContract):
-    @pytest.fixture
-    def handle(self) -> str:
-        return "anthropic/scripted"
-
-
 async def test_the_key_goes_where_each_dialect_wants_it(models: Models, endpoint: EndpointProcess) -> None:
     await collect(models, scripted("openai/scripted", {"text": "a"}))
     await collect(models, scripted("anthropic/scripted", {"text": "a"}))
@@ -74,6 +62,27 @@ async def test_the_quirks_over_real_http(models: Models) -> None:
         assert calls(chunks) == [("c", "Bash", '{"command": "ls"}')], quirk
         assert isinstance(chunks[-1], StepEnded) and chunks[-1].finish is FinishReason.TOOL_CALLS
     assert (await failure(models, scripted("openai/scripted", {"quirk": "html"}))).kind is FailureKind.BAD_REQUEST
+    named_wrong = await collect(models, scripted("openai/scripted", {"text": "a stream", "quirk": "wrong_type"}))
+    assert texts(named_wrong) == "a stream"
+    fault = {"message": "slow down", "type": "rate_limit_error", "code": "rate_limit_exceeded"}
+    for handle in ("openai/scripted", "anthropic/scripted"):
+        found = await failure(models, scripted(handle, {"quirk": "error_200", "fault": fault}))
+        assert found.kind is FailureKind.RATE_LIMIT
+
+
+async def test_what_a_server_refuses_to_know_is_left_out_from_then_on(
+    models: Models, endpoint: EndpointProcess
+) -> None:
+    chunks = await collect(models, scripted("openai/scripted", {"text": "a", "refuse": "stream_options"}, "left-out"))
+    assert texts(chunks) == "a"
+    await collect(models, scripted("openai/scripted", {"text": "b"}, "left-out"))
+    refused, answered, later = [r for r in endpoint.requests() if "left-out" in json.dumps(r["body"])]
+    assert refused["state"] == "fault"
+    assert "stream_options" in refused["body"]
+    assert "stream_options" not in answered["body"]
+    assert "stream_options" not in later["body"]
+    stubborn = await failure(models, scripted("openai/scripted", {"text": "a", "refuse": "messages"}))
+    assert stubborn.kind is FailureKind.BAD_REQUEST
 
 
 async def test_a_server_that_is_not_there_is_a_network_failure(tmp_path: Path) -> None:
