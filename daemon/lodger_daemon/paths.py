@@ -25,6 +25,11 @@ class Paths:
         return self.state / "lodger.db"
 
     @property
+    def search(self) -> Path:
+        """The full-text index: made from the database, and made anew when it is lost."""
+        return self.state / "search.db"
+
+    @property
     def agents(self) -> Path:
         """One folder per agent: its published repository and its checkout."""
         return self.state / "agents"

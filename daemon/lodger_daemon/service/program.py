@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from lodger_daemon.backends.local.search import HistorySearch
 from lodger_daemon.clients.app_server import AppServer, AppServerOptions
 from lodger_daemon.clients.errors import ClientError
 from lodger_daemon.clients.external_tools import ExternalToolRegistry
+from lodger_daemon.clients.history_search import SearchCommand
 from lodger_daemon.clients.router import Router
 from lodger_daemon.clients.services import ClientServices
 from lodger_daemon.clients.tokens import CapabilityToken, ensure_token
@@ -150,6 +152,7 @@ class _Rooms:
     overflow: OverflowFolder
     folders: FolderBoxes
     workplaces: Workplaces
+    history: HistorySearch
 
 
 async def _run(
@@ -197,6 +200,7 @@ async def _run(
         tasks.append(group.create_task(rooms.boxes.start()))
         tasks.append(group.create_task(sandbox.keep_looking()))
         tasks.append(group.create_task(clock_watch.keep_looking()))
+        tasks.append(group.create_task(rooms.history.keep_up()))
         tasks.append(group.create_task(keep_house(foundation.database, rooms.overflow, foundation.clock)))
         tasks.append(group.create_task(watch_ownership(foundation.database, foundation.clock, stopping)))
         started.set()
@@ -271,8 +275,12 @@ async def _make_rooms(
     stack.push_async_callback(conversations.aclose, boxes.aclose)
     folders = FolderBoxes(boxes, rng)
     workplaces = Workplaces(boxes, folders, clock)
+    history = HistorySearch(paths.search, foundation.database, clock)
+    stack.push_async_callback(history.aclose)
     stack.push_async_callback(workplaces.aclose)
-    return _Rooms(conversations, memory, models, boxes, questions, external, rules, overflow, folders, workplaces)
+    return _Rooms(
+        conversations, memory, models, boxes, questions, external, rules, overflow, folders, workplaces, history
+    )
 
 
 async def _adopt_from_hub(rooms: _Rooms) -> None:
@@ -324,6 +332,7 @@ def _make_router(
             answered_elsewhere={
                 "lodger_status": report.status,
                 "lodger_memory_settled": report.memory_settled,
+                "lodger_search": SearchCommand(rooms.history).answer,
             },
             memory=MemoryCommands(
                 rooms.memory, rooms.conversations, foundation.requests.memory_inside, foundation.clock

@@ -8,6 +8,7 @@
     get(connection, key) -> ConversationRecord | None
     find(connection, conversation_id) -> ConversationRecord | None       by its id alone; `default` finds none
     newest(connection, agent_id | None, limit, hidden=True) -> tuple[ConversationRecord, ...]
+    is_hidden(connection, key) -> bool
     keys(connection) -> tuple[ConversationKey, ...]
     folders(connection, limit) -> dict[ConversationKey, str]     those that have a folder of their own
     describe(connection, record)                     store summary, tags, model, hidden, archived_at, updated_at
@@ -142,6 +143,14 @@ def newest(
         (agent_id, limit, hidden),
     ).fetchall()
     return tuple(_record(connection, row) for row in rows)
+
+
+def is_hidden(connection: sqlite3.Connection, key: ConversationKey) -> bool:
+    row = connection.execute(
+        "SELECT hidden FROM conversations WHERE agent_id = ? AND conversation_id = ?",
+        (key.agent_id, key.conversation_id),
+    ).fetchone()
+    return bool(row and row[0])
 
 
 def keys(connection: sqlite3.Connection) -> tuple[ConversationKey, ...]:

@@ -8,6 +8,8 @@
     get(connection, message_id) -> StoredMessage | None
     page(connection, key, limit, descending, before, after) -> tuple[StoredMessage, ...]
     result_of(connection, call) -> StoredMessage | None           the one result of a tool call
+    numbered_after(connection, number, limit) -> tuple[NumberedMessage, ...]      of all conversations, oldest first
+    id_of_number(connection, number) -> MessageId | None
 
 Appending costs the same in a long conversation as in a short one. A call has at most one result; a second one raises
 StateConflict. Nothing is ever rewritten: the schema refuses.
@@ -20,7 +22,16 @@ from enum import StrEnum
 from typing import Any
 
 from lodger_daemon.clock import WallTime
-from lodger_daemon.identity import CallKey, ConversationKey, MessageId, RunId, ToolCallId, TurnId
+from lodger_daemon.identity import (
+    AgentId,
+    CallKey,
+    ConversationId,
+    ConversationKey,
+    MessageId,
+    RunId,
+    ToolCallId,
+    TurnId,
+)
 from lodger_daemon.store import conversation_rows
 from lodger_daemon.store.errors import StateConflict, UnknownRow
 from lodger_daemon.store.json_column import from_column, to_column
@@ -56,6 +67,15 @@ class NewMessage:
 class StoredMessage(NewMessage):
     sequence: int = 0
     """1, 2, 3 … within the conversation, without gaps."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedMessage:
+    """A message with its place among those of all conversations."""
+
+    number: int
+    key: ConversationKey
+    message: StoredMessage
 
 
 def append(
@@ -150,6 +170,24 @@ def result_of(connection: sqlite3.Connection, call: CallKey) -> StoredMessage | 
     return _from_row(row) if row else None
 
 
+def numbered_after(connection: sqlite3.Connection, number: int, limit: int) -> tuple[NumberedMessage, ...]:
+    """Numbers grow with each message and are never used again, since no message is ever taken away."""
+    rows = connection.execute(
+        f"SELECT m.number, v.agent_id, v.conversation_id, {_COLUMNS} FROM messages m "
+        "JOIN conversations v ON v.number = m.conversation WHERE m.number > ? ORDER BY m.number LIMIT ?",
+        (number, limit),
+    )
+    return tuple(
+        NumberedMessage(found, ConversationKey(AgentId(agent_id), ConversationId(conversation_id)), _from_row(row))
+        for found, agent_id, conversation_id, *row in rows
+    )
+
+
+def id_of_number(connection: sqlite3.Connection, number: int) -> MessageId | None:
+    row = connection.execute("SELECT message_id FROM messages WHERE number = ?", (number,)).fetchone()
+    return MessageId(row[0]) if row else None
+
+
 def _insert(connection: sqlite3.Connection, conversation: int, message: NewMessage) -> tuple[int, int]:
     sequence = connection.execute(
         "SELECT COALESCE(MAX(sequence), 0) + 1 FROM messages WHERE conversation = ?", (conversation,)
@@ -194,7 +232,7 @@ def _stored(message: NewMessage, sequence: int) -> StoredMessage:
     )
 
 
-def _from_row(row: tuple[Any, ...]) -> StoredMessage:
+def _from_row(row: Sequence[Any]) -> StoredMessage:
     message_id, kind, content, created_at, otid, run_id, turn_id, tool_call_id, sequence = row
     return StoredMessage(
         message_id=message_id,
