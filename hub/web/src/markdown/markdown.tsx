@@ -9,9 +9,12 @@ const PARSED_CHARS = 200_000;
 
 /** A model's Markdown. Every piece becomes text or an element made here; nothing is ever parsed as HTML. */
 export function Markdown({ text }: { text: string }): JSX.Element {
-  const tokens = useMemo(() => (text.length > PARSED_CHARS ? null : lexer(text)), [text]);
-  if (tokens === null) return <pre class="plain">{text}</pre>;
-  return <div class="markdown">{blocks(tokens)}</div>;
+  const tree = useMemo(() => (text.length > PARSED_CHARS ? null : rendered(text)), [text]);
+  return tree === null ? <pre class="plain">{text}</pre> : <div class="markdown">{tree}</div>;
+}
+
+export function rendered(text: string): ComponentChildren[] {
+  return blocks(lexer(text));
 }
 
 function blocks(tokens: readonly Token[]): ComponentChildren[] {

@@ -77,7 +77,7 @@ export function Options({ chat, link, onClose }: { chat: Conversation; link: Lin
             void chat.compact().finally(() => setCompacting(false));
           }}
         >
-          {compacting ? "Condensing…" : "Condense the conversation"}
+          {compacting ? "Condensing…" : "Condense conversation"}
         </button>
         <button type="button" class="quiet" onClick={onClose}>
           Close
