@@ -25,13 +25,15 @@ class Suite:
 
 KILL = "tests/integration/test_kill.py"
 MEMORY = "tests/integration/memory"
+NEWCOMER = "tests/integration/test_newcomer.py"
+"""Needs a browser too."""
 SUITES = (
     Suite("unit", ("tests/unit",), 480, workers=2),
-    Suite("story", ("tests/integration", f"--ignore={KILL}", f"--ignore={MEMORY}"), 480),
+    Suite("story", ("tests/integration", f"--ignore={KILL}", f"--ignore={MEMORY}", f"--ignore={NEWCOMER}"), 480),
     Suite("memory", (MEMORY,), 420),
     Suite("kill", (KILL,), 420),
     Suite("attacks", ("tests/attacks",), 480),
-    Suite("browser", ("tests/browser",), 300),
+    Suite("browser", ("tests/browser", NEWCOMER), 300),
 )
 
 
