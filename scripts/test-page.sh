@@ -6,4 +6,4 @@ source "$root/scripts/page-node.sh"
 cd "$root/hub/web"
 node node_modules/typescript/bin/tsc --noEmit --project tests
 node node_modules/vite/bin/vite.js build --config tests/vite.config.ts --logLevel warn
-node --test node_modules/.tests/*.test.js
+node --test --test-reporter=tap node_modules/.tests/*.test.js

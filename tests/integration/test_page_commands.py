@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from support.program_client import Client, bash, local_client, open_conversation, script
+from support.program_client import Client, Conversation, bash, local_client, open_conversation, script
 from support.programs import LODGER, World, new_world
 
 pytestmark = pytest.mark.timeout(120)
@@ -72,3 +72,19 @@ async def _look_around(world: World) -> None:
             body={"agent_id": agent},
         )
         assert fork["success"], fork
+        await _what_waits_is_told(world, client, conversation)
+
+
+async def _what_waits_is_told(world: World, client: Client, conversation: Conversation) -> None:
+    """Which conversation has a question, and what stands in its queue."""
+    path = world.workspace(world.base / "elsewhere") / "x.txt"
+    write = {"name": "Write", "arguments": {"file_path": str(path), "content": "x"}}
+    await conversation.say(script({"calls": [write]}))
+    await conversation.question()
+    await conversation.say("later")
+    waiting = await ask(client, "lodger_waiting")
+    (question,), (queue,) = waiting["questions"]["open"], waiting["queues"]
+    for one in (question, queue):
+        assert {name: one[name] for name in ("agent_id", "conversation_id")} == conversation.runtime
+    assert (question["tool"], queue["waiting"], queue["parked"]) == ("Write", 1, 0)
+    assert queue["turn_since"] is not None

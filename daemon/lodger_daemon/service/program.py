@@ -331,6 +331,7 @@ def _make_router(
             rng=SystemRng(),
             answered_elsewhere={
                 "lodger_status": report.status,
+                "lodger_waiting": report.waiting,
                 "lodger_memory_settled": report.memory_settled,
                 "lodger_search": SearchCommand(rooms.history).answer,
             },

@@ -84,7 +84,6 @@ class StatusReport:
     async def status(self, command: JsonObject) -> JsonObject:
         """Answers `lodger_status`."""
         del command
-        open_ones, busy_ones = await self._database.read(_open_and_busy)
         agents = await self._conversations.list_agents()
         more: JsonObject = {key: await section() for key, section in self._sections.items()}
         return {
@@ -102,17 +101,19 @@ class StatusReport:
                 "model": await self._model_facts(),
                 "sandbox": self._sandbox.facts(),
                 "boxes": self._box_facts(),
-                "questions": {
-                    "pending": self._questions.count(),
-                    "open": [_question_facts(question) for question in open_ones[:SHOWN]],
-                },
-                "queues": [_queue_facts(one) for one in busy_ones],
+                **await self._waiting_facts(),
                 "disk": await self._disk_facts(),
                 "clock": self._clock_facts(),
                 "agents": [await self._agent_facts(agent) for agent in agents],
                 **more,
             }
         }
+
+    async def waiting(self, command: JsonObject) -> JsonObject:
+        """Answers `lodger_waiting`: of `status` what a list of conversations shows beside each, cheap enough to be
+        asked for every few seconds."""
+        del command
+        return await self._waiting_facts()
 
     async def memory_settled(self, command: JsonObject) -> JsonObject:
         """Answers `lodger_memory_settled`: waits until no sync of an agent runs, at most `limit_s`."""
@@ -122,6 +123,16 @@ class StatusReport:
         if await self._conversations.get_agent(AgentId(agent_id)) is None:
             raise ConversationError(f"Agent {agent_id} not found")
         return {"sync": sync_facts(await self._memory.settled(AgentId(agent_id), min(float(limit_s), 60.0)))}
+
+    async def _waiting_facts(self) -> JsonObject:
+        open_ones, busy_ones = await self._database.read(_open_and_busy)
+        return {
+            "questions": {
+                "pending": self._questions.count(),
+                "open": [_question_facts(question) for question in open_ones[:SHOWN]],
+            },
+            "queues": [_queue_facts(one) for one in busy_ones],
+        }
 
     async def _model_facts(self) -> JsonObject:
         default = await self._models.default_handle()
