@@ -8,7 +8,7 @@ UNIT_SECONDS ?= 180
 SEEDS ?= 200
 FIRST ?= 1
 
-.PHONY: install page system up test-tools test check bench soak build attacks kill story clean
+.PHONY: install page system up test-tools test check bench soak sim build attacks kill story clean
 
 PAGE := hub/lodger_hub/page/index.html
 WEB := $(shell find hub/web -name node_modules -prune -o -type f -print)
@@ -57,6 +57,9 @@ attacks: install
 
 bench: install
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.run $(ARGS)
+
+sim: install
+	@PYTHONPATH=tests $(BIN)/python -m simulation.run --seeds $(SEEDS) --first $(FIRST) $(ARGS)
 
 soak: test-tools
 	@$(BIN)/python scripts/run_tests.py --soak

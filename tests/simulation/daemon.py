@@ -1,0 +1,171 @@
+"""One daemon: the real conversations, store, questions and client router over simulated surroundings."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from lodger_daemon.clients.external_tools import ExternalToolRegistry
+from lodger_daemon.clients.router import Router
+from lodger_daemon.clients.services import ClientServices
+from lodger_daemon.identity import AgentId
+from lodger_daemon.questions.questions import QuestionBook
+from lodger_daemon.randomness import SeededRng
+from lodger_daemon.service.ownership_watch import watch_ownership
+from lodger_daemon.store.database import Database
+from lodger_daemon.store.errors import StoreError
+from lodger_daemon.turns.conductor import Conversations
+from lodger_daemon.turns.services import TurnOptions, TurnServices
+from simulation.boxes import Boxes, SimToolbox
+from simulation.loop import Life
+from simulation.provider import Provider, SimModels
+from simulation.rooms import SharedMemory, SharedRules, SimJudge, SimMemory
+from simulation.wire import Frame, Wire
+from simulation.world import SimClock, World
+from simulation.writer import SteppedWriter
+
+
+@dataclass
+class Surroundings:
+    """What every daemon of a run finds."""
+
+    world: World
+    provider: Provider
+    boxes: Boxes
+    memory: SharedMemory
+    rules: SharedRules
+
+
+class Facts:
+    connection_name = "workstation"
+    version = "1.2.3"
+    boot_working_directory = "/boot"
+
+    def memory_directory(self, agent_id: AgentId) -> str | None:
+        return f"/memory/{agent_id}"
+
+    async def reload(self) -> str:
+        return "Settings read again"
+
+
+class SimDaemon:
+    """Everything of it runs in the context of its life, and ends with that."""
+
+    def __init__(self, surroundings: Surroundings, number: int) -> None:
+        self.number = number
+        self.surroundings = surroundings
+        self.world = surroundings.world
+        self.life = Life(f"daemon {number}")
+        self.world.lives.append(self.life)
+        self.ready = False
+        self.ended = False
+        """It stopped by itself, in good order or refusing to start."""
+        self.stopping = asyncio.Event()
+        self.wires: list[Wire] = []
+        self._own: set[asyncio.Task[Any]] = set()
+
+    def start(self) -> None:
+        self.world.loop.create_task(self._run(), context=self.life.context.copy())
+
+    def own(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.world.loop.create_task(work)
+        self._own.add(task)
+        task.add_done_callback(self._own.discard)
+
+    def connect(self, take: Any, lost: Any) -> Wire:
+        wire = Wire(self.world, self, take, lost)
+        self.wires.append(wire)
+        return wire
+
+    def watch(self, frame: Frame) -> None:
+        """Checks on what leaves a daemon, before it is under way."""
+        if frame["type"] == "input_accepted" and frame["accepted"] and "disposition" in frame:
+            message_id = str(frame["request_id"]).partition("#")[0]
+            rows = self.world.look("SELECT status FROM inbox WHERE client_message_id = ?", message_id)
+            if not rows:
+                self.world.fail("R1 stored, then acknowledged", f"{message_id} is acknowledged and not on disk")
+
+    # -- the process --
+
+    async def _run(self) -> None:
+        try:
+            await self._live()
+        except StoreError as error:
+            self.world.note(self.life.name, f"cannot go on: {error}")
+        finally:
+            self.ready, self.ended = False, True
+
+    async def _live(self) -> None:
+        around, world, clock = self.surroundings, self.world, SimClock(self.world)
+        rng = SeededRng(self.world.chance.getrandbits(60))
+        self.database = Database.open(
+            world.database, clock=clock, make_writer=lambda c, p, e: SteppedWriter(c, p, e, world)
+        )
+        world.owner = self.life
+        toolbox = SimToolbox(around.boxes, self.life)
+        external = ExternalToolRegistry(rng)
+        models = SimModels(around.provider, self.life)
+        questions = QuestionBook(self.database, clock)
+        await questions.load()
+        self.conversations = Conversations(
+            TurnServices(
+                database=self.database,
+                questions=questions,
+                models=models,
+                toolbox=toolbox,
+                memory=SimMemory(world, around.memory),
+                external=external,
+                judge=SimJudge(world, around.rules),
+                clock=clock,
+                rng=rng,
+                memory_directory=lambda agent_id: "/memory",
+                options=TurnOptions(workspace="/tmp"),
+            )
+        )
+        try:
+            await self.conversations.recover()
+            self.router = Router(
+                ClientServices(
+                    conversations=self.conversations,
+                    models=models,
+                    facts=Facts(),
+                    external_tools=external,
+                    clock=clock,
+                    rng=rng,
+                )
+            )
+            watching = self.world.loop.create_task(watch_ownership(self.database, clock, self.stopping))
+            self.ready = True
+            world.note(self.life.name, f"is ready with epoch {self.database.epoch}")
+            await self.stopping.wait()
+            self.ready = False
+            watching.cancel()
+            await asyncio.wait({watching})
+            for wire in self.wires:
+                wire.cut()
+            await self.router.aclose()
+        finally:
+            world.note(self.life.name, "stops")
+            await self.conversations.aclose(toolbox.let_go)
+            await self.database.aclose()
+
+    @property
+    def writer(self) -> SteppedWriter:
+        writer = self.database._writer
+        assert isinstance(writer, SteppedWriter)
+        return writer
+
+    def leaked(self) -> list[str]:
+        """Tasks that still run although the daemon has stopped."""
+        return [repr(task) for task in self.life.tasks if not task.done()]
+
+
+def close_files(daemon: SimDaemon) -> None:
+    """A dead process keeps no file open."""
+    database = getattr(daemon, "database", None)
+    if database is None:
+        return
+    connections = [database._writer.connection, database._now_connection, *database._reader_connections]
+    for connection in connections:
+        if connection is not None:
+            connection.close()

@@ -1,0 +1,160 @@
+"""Every promise, looked at when a run has come to rest."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from lodger_daemon.identity import ConversationKey
+from lodger_daemon.turns import event_codec
+from lodger_daemon.turns.core.events import (
+    AssistantText,
+    ConversationEvent,
+    DeviceStateChanged,
+    LoopStatusChanged,
+    NumberedEvent,
+    QuestionAsked,
+    QueueChanged,
+    TurnFinished,
+)
+
+if TYPE_CHECKING:
+    from simulation.client import Client
+    from simulation.run_seed import Run
+
+
+def unrest(run: "Run") -> str:
+    """What still moves; empty at rest."""
+    daemon = run.daemon
+    if daemon is None or not daemon.ready:
+        return "no daemon is up"
+    for client in run.clients:
+        if client.unanswered:
+            return f"{client.name} waits for an answer to {sorted(client.unanswered)}"
+        for kept in client.kept.values():
+            if not kept.started:
+                return f"{client.name} has not started"
+    look = run.world.look
+    rows = look("SELECT client_message_id, status FROM inbox WHERE status NOT IN ('answered', 'cancelled')")
+    if rows:
+        return f"the inbox holds {rows}"
+    if rows := look("SELECT turn_id FROM turns WHERE status = 'active'"):
+        return f"turns go on: {rows}"
+    if rows := look("SELECT question_id FROM questions WHERE status = 'open'"):
+        return f"questions are open: {rows}"
+    return ""
+
+
+def check_all(run: "Run") -> None:
+    messages_once(run)
+    results_once(run)
+    effects(run)
+    journal_and_transcript(run)
+    for client in run.clients:
+        no_gap(run, client)
+
+
+def messages_once(run: "Run") -> None:
+    """R1: what was acknowledged is there, and ran once; nobody but a person removed it."""
+    world = run.world
+    rows = {row[0]: row for row in world.look("SELECT client_message_id, status, outcome, turn_id FROM inbox")}
+    admitted: dict[str, int] = {}
+    for (content,) in world.look("SELECT content FROM messages WHERE kind = 'user'"):
+        for message_id in json.loads(content).get("client_message_ids", ()):
+            admitted[message_id] = admitted.get(message_id, 0) + 1
+    for message_id in run.sent:
+        row = rows.get(message_id)
+        if row is None:
+            world.fail("R1 nothing is lost", f"{message_id} was taken and is not in the inbox")
+            continue
+        if row[1] == "cancelled" and row[2] != "removed":
+            world.fail("the queue keeps what a person wrote", f"{message_id} ended as {row[2]}")
+        wanted = 1 if row[1] == "answered" else 0
+        if admitted.get(message_id, 0) != wanted:
+            world.fail(
+                "R1 each runs once",
+                f"{message_id} is {row[1]} and {admitted.get(message_id, 0)} times in the transcript",
+            )
+
+
+def results_once(run: "Run") -> None:
+    """R2: the end of every turn that anybody saw is an event, once, and whoever resumes has it."""
+    world = run.world
+    owed = {row[0] for row in world.look("SELECT delivery_id FROM outbox WHERE kind = 'turn_finished'")}
+    told: dict[str, int] = {}
+    for numbered in stored_events(run):
+        if isinstance(numbered.event, TurnFinished):
+            told[numbered.event.turn_id] = told.get(numbered.event.turn_id, 0) + 1
+    for turn_id in owed | set(told):
+        if told.get(turn_id, 0) != 1:
+            world.fail("R2 one end for a turn", f"{turn_id} ended {told.get(turn_id, 0)} times in the events")
+
+
+def effects(run: "Run") -> None:
+    """R3: no command had its effect twice."""
+    seen: set[str] = set()
+    for effect in run.boxes.ledger:
+        if effect.command in seen:
+            run.world.fail("R3 no effect twice", f"{effect.command} happened again as {effect.call_key}")
+        seen.add(effect.command)
+
+
+def journal_and_transcript(run: "Run") -> None:
+    """R4: what a result says of an effect is true, or says that it is unknown."""
+    world = run.world
+    happened = {effect.call_key for effect in run.boxes.ledger}
+    results: dict[tuple[str, str], list[Any]] = {}
+    for run_id, call_id, content in world.look(
+        "SELECT run_id, tool_call_id, content FROM messages WHERE kind = 'tool'"
+    ):
+        results.setdefault((run_id, call_id), []).append(json.loads(content))
+    for name, told in results.items():
+        if len(told) != 1:
+            world.fail("one result", f"{name} has {len(told)} results")
+    for key, process in run.boxes.processes.items():
+        run_id, call_id = key.rsplit("/", 2)[1:]
+        told = results.get((run_id, call_id), [])
+        if not told:
+            world.fail("R4 every started call has a result", f"{key} has none")
+            continue
+        text, did = told[0]["text"], key in happened
+        if "no effect" in text or (told[0]["status"] == "success" and not did):
+            world.fail("R4 the truth about effects", f"{key} happened: {did}, and the model is told {text!r}")
+        if process.outcome is None and told[0]["status"] == "success":
+            world.fail("R4 the truth about effects", f"{key} has no outcome, and the model is told {text!r}")
+    if rows := world.look("SELECT run_id FROM journal WHERE status = 'started'"):
+        world.fail("R4 the journal is closed", f"{rows} are still started")
+
+
+def no_gap(run: "Run", client: "Client") -> None:
+    """A client that resumes from its cursor has seen every event that is kept, and the end of every turn."""
+    for numbered in stored_events(run):
+        kept = client.kept.get(numbered.conversation.conversation_id)
+        if kept is None or kept.first_cursor is None or numbered.number <= kept.first_cursor:
+            continue
+        if is_state(numbered.event) or numbered.number in kept.seen:
+            continue
+        if client.batches and isinstance(numbered.event, AssistantText):
+            continue
+        run.world.fail("no gap", f"{client.name} never saw event {numbered.number}: {numbered.event}")
+
+
+def stored_events(run: "Run") -> list[NumberedEvent]:
+    events: list[NumberedEvent] = []
+    rows = run.world.look(
+        "SELECT v.agent_id, v.conversation_id, e.number, e.at, e.kind, e.payload FROM events e "
+        "JOIN conversations v ON v.number = e.conversation ORDER BY v.number, e.number"
+    )
+    for agent_id, conversation_id, number, at, kind, payload in rows:
+        key = ConversationKey(agent_id, conversation_id)
+        events.extend(event_codec.decode(key, event_codec.EventRow(number, at, kind, json.loads(payload))))
+    return events
+
+
+def is_state(event: ConversationEvent) -> bool:
+    """A snapshot tells it anew, so it is not shown again."""
+    match event:
+        case QueueChanged(removed=removed):
+            return not removed
+        case LoopStatusChanged() | DeviceStateChanged() | QuestionAsked():
+            return True
+        case _:
+            return False
