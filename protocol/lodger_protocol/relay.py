@@ -5,7 +5,7 @@ Without it the socket carries bare frames, as PROTOCOL.md 1.7 says.
 
 A message of the envelope is a header line (one JSON object), a newline, and the frame of one client as it stands. The
 hub reads the header and never the body. A compact JSON frame holds no newline, so bare frames (`ping`, `pong`,
-`memory_head`) stay recognisable on the same socket.
+`memory_head`, `devices_revoked`) stay recognisable on the same socket.
 """
 
 from dataclasses import dataclass
@@ -31,6 +31,8 @@ class RelayHeader(BaseModel):
     client: str
     event: RelayEvent = RelayEvent.FRAME
     role: str = "client"
+    device: str = ""
+    """With `OPENED`: the hub's id of the device the client is on; empty when the hub knows none."""
 
 
 class MalformedRelayMessage(ValueError):
@@ -60,10 +62,12 @@ def unwrap(message: bytes) -> RelayMessage:
     return RelayMessage(header, message[end + 1 :])
 
 
-def wrap(client: str, body: bytes, event: RelayEvent = RelayEvent.FRAME, role: str = "client") -> bytes:
+def wrap(
+    client: str, body: bytes, event: RelayEvent = RelayEvent.FRAME, role: str = "client", device: str = ""
+) -> bytes:
     """One message of the envelope."""
-    header = RelayHeader(client=client, event=event, role=role)
-    return header.model_dump_json().encode() + b"\n" + body
+    header = RelayHeader(client=client, event=event, role=role, device=device)
+    return header.model_dump_json(exclude={"device"} if not device else None).encode() + b"\n" + body
 
 
 def unwrap_text(message: str) -> tuple[RelayHeader, str]:

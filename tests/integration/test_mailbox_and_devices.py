@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.program_client import local_client, open_conversation, remember, script
+from support.program_client import bash, local_client, open_conversation, remember, script
 from support.programs import Home, World, new_world, until
 
 pytestmark = pytest.mark.timeout(120)
@@ -142,3 +142,60 @@ async def test_a_second_machine_joins_with_a_code_and_is_revoked_alone(world: Wo
 def _said(home: Home, text: str) -> bool:
     with sqlite3.connect(f"file:{home.database}?mode=ro", uri=True, timeout=10) as database:
         return any(text in str(row) for row in database.execute("SELECT * FROM messages"))
+
+
+async def test_e5_what_a_lost_phone_has_sent_is_dropped_and_what_it_has_begun_is_stopped(world: World) -> None:
+    """The machine is awake and has accepted everything; one turn of this machine's own person goes on."""
+    a, endpoint = world.home("a"), await world.endpoint()
+    hub = await world.hub(a)
+    url = hub.first["url"]
+    await world.daemon(a, "--hub", url, "--hub-token-file", str(a.state / "hub" / "machine.token"), endpoint=endpoint)
+
+    async def pair() -> tuple[str, str]:
+        pairing = (await world.run(a, "pair", "--json")).ok().json
+        wish = {"code": pairing["code"], "name": "phone"}
+        _, given = await asyncio.to_thread(call, url, "", "POST", "/v1/pair", wish)
+        return given["device_id"], given["token"]
+
+    device, token = await pair()
+    async with asyncio.timeout(30):
+        while not (await asyncio.to_thread(call, url, token, "GET", "/v1/environments"))[1]["connections"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    _, listed = await asyncio.to_thread(call, url, token, "GET", "/v1/environments")
+    (machine,) = listed["connections"]
+
+    async with local_client(a.socket) as client:
+        own = await open_conversation(client, cwd=a.workspace, new=True)
+        others = await open_conversation(client, cwd=a.workspace, new=True)
+        await own.say("Work. " + script({"calls": [bash("sleep 8")]}, {"text": "done"}))
+        await until(lambda: _statuses(a, "%") != [], "the own turn runs")
+        for message_id, runtime, steps in (
+            ("cm-waits", own.runtime, [{"text": "harm"}]),
+            ("cm-runs", others.runtime, [{"calls": [bash("sleep 60")]}, {"text": "harm"}]),
+        ):
+            message = {"role": "user", "content": script(*steps), "client_message_id": message_id}
+            payload = {"kind": "create_message", "messages": [message], "delivery": "turn_end"}
+            frame = {"type": "input", "runtime": runtime, "payload": payload}
+            where = f"/v1/machines/{machine['deviceId']}/mailbox"
+            assert (await asyncio.to_thread(call, url, token, "POST", where, frame))[0] == 202
+        await until(lambda: _statuses(a, "cm-waits") == [("accepted", None)], "it waits in the inbox")
+        await until(lambda: _statuses(a, "cm-runs") == [("admitted", None)], "it runs")
+        began = asyncio.get_running_loop().time()
+        (await world.run(a, "devices", "revoke", device)).ok()
+        await until(lambda: _statuses(a, "cm-waits") == [("cancelled", "revoked")], "it is dropped", 10)
+        await until(lambda: _statuses(a, "cm-runs") == [("answered", "cancelled")], "it is stopped", 10)
+        assert asyncio.get_running_loop().time() - began < 10
+        await until(lambda: _said(a, "done"), "the turn of this machine's person goes on")
+    with sqlite3.connect(f"file:{a.database}?mode=ro", uri=True, timeout=10) as database:
+        rows = database.execute("SELECT actor, action, subject, detail FROM audit WHERE action = 'device.revoked'")
+        assert [(*row[:3], json.loads(row[3])) for row in rows] == [
+            ("hub", "device.revoked", device, {"removed": 1, "stopped": 1})
+        ]
+
+
+def _statuses(home: Home, message_id: str) -> list[tuple[str, str | None]]:
+    with sqlite3.connect(f"file:{home.database}?mode=ro", uri=True, timeout=10) as database:
+        rows = database.execute(
+            "SELECT status, outcome FROM inbox WHERE client_message_id LIKE ? ORDER BY number", (message_id,)
+        )
+        return [(str(status), outcome) for status, outcome in rows]

@@ -138,6 +138,7 @@ class EchoPeer:
     label: str
     wire_name: str | None
     cut: Callable[[], None] | None
+    device_id: str = ""
     got: list[bytes] = field(default_factory=list)
     closed: bool = False
 
@@ -162,9 +163,15 @@ class EchoRouter:
     peers: list[EchoPeer] = field(default_factory=list)
 
     def open(
-        self, send: SendFrame, label: str, *, wire_name: str | None = None, cut: Callable[[], None] | None = None
+        self,
+        send: SendFrame,
+        label: str,
+        *,
+        wire_name: str | None = None,
+        device_id: str = "",
+        cut: Callable[[], None] | None = None,
     ) -> FramePeer:
-        peer = EchoPeer(send, label, wire_name, cut)
+        peer = EchoPeer(send, label, wire_name, cut, device_id)
         self.peers.append(peer)
         return peer
 
@@ -184,6 +191,21 @@ class Rig:
     uplink: Uplink
     router: EchoRouter
     heads: list[tuple[str, str]]
+    revoked: list[str]
+
+
+@dataclass
+class Heard:
+    """Implements `HubHearer`."""
+
+    heads: list[tuple[str, str]]
+    revoked: list[str]
+
+    def memory_head(self, agent_id: str, head: str) -> None:
+        self.heads.append((agent_id, head))
+
+    def devices_revoked(self, device_ids: tuple[str, ...]) -> None:
+        self.revoked += device_ids
 
 
 @contextlib.asynccontextmanager
@@ -200,6 +222,7 @@ async def running_uplink(
 ) -> AsyncIterator[Rig]:
     router = EchoRouter()
     heads: list[tuple[str, str]] = []
+    revoked: list[str] = []
 
     async def provide() -> str:
         return token
@@ -211,7 +234,7 @@ async def running_uplink(
         "test machine",
         metadata or {"lettaCodeVersion": "0.1"},
         router,
-        lambda agent, head: heads.append((agent, head)),
+        Heard(heads, revoked),
         clock or SystemClock(),
         SeededRng(1),
         ca_file=ca_file,
@@ -220,7 +243,7 @@ async def running_uplink(
     )
     task = asyncio.create_task(uplink.run())
     try:
-        yield Rig(uplink, router, heads)
+        yield Rig(uplink, router, heads, revoked)
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -74,6 +74,8 @@ class ConnectionTraits:
     """It came over loopback or the Unix socket: only then may it set provider keys."""
     wire_name: str
     """`current_connection_id` of its device status."""
+    device_id: str = ""
+    """The hub's id of the device it is on; empty for whoever did not come through a hub of ours."""
 
 
 class ClientConnection:

@@ -64,6 +64,7 @@ async def take_input(connection: ClientConnection, command: Input) -> None:
                 delivery=payload.delivery or "tool_boundary",
                 ask_together=connection.capabilities.batch_questions,
                 max_steps=payload.max_steps,
+                sender=connection.traits.device_id,
                 connection_group=f"{connection.traits.id}:{payload.image_failure_mode or 'strict'}",
             )
             _accepted(connection, command, await connection.services.conversations.submit(key, submission))
@@ -83,6 +84,7 @@ async def take_legacy_message(connection: ClientConnection, command: LegacyMessa
         can_answer_questions=connection.capabilities.questions,
         ask_together=connection.capabilities.batch_questions,
         tool_allowlist=_allowlist(command.client_tool_allowlist),
+        sender=connection.traits.device_id,
         connection_group=f"{connection.traits.id}:strict",
     )
     receipt = await connection.services.conversations.submit(key, submission)

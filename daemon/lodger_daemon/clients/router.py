@@ -78,6 +78,7 @@ class Router:
         *,
         local: bool = False,
         wire_name: str | None = None,
+        device_id: str = "",
         cut: Callable[[], None] | None = None,
     ) -> ClientConnection:
         """A client has come.
@@ -87,10 +88,11 @@ class Router:
             label: Names the client in logs.
             local: It came over this machine's own sockets, where provider keys may be set.
             wire_name: `current_connection_id` of its device status; the label if absent.
+            device_id: The hub's id of the device it is on, for clients behind a hub.
             cut: Called once, when the daemon gives this client up; the transport should close.
         """
         self._opened += 1
-        traits = ConnectionTraits(ConnectionId(f"client-{self._opened}"), label, local, wire_name or label)
+        traits = ConnectionTraits(ConnectionId(f"client-{self._opened}"), label, local, wire_name or label, device_id)
         connection = ClientConnection(
             self.services, self._renderer, traits, self._handle, send, cut, self._connections.discard
         )

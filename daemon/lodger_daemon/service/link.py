@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 from lodger_daemon.clients.peers import PortOwner, owner_of_port
 from lodger_daemon.clients.router import Router
 from lodger_daemon.clock import Clock
-from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.remote import MemoryRemote
 from lodger_daemon.randomness import Rng
 from lodger_daemon.service.options import DaemonOptions
 from lodger_daemon.service.settings import Settings
 from lodger_daemon.uplink.link import Uplink
+from lodger_daemon.uplink.router import HubHearer
 from lodger_daemon.uplink.timing import UplinkTiming
 from lodger_daemon.version import VERSION
 
@@ -69,7 +69,7 @@ class Hub:
         device_id: str,
         name: str,
         router: Router,
-        on_memory_head: Callable[[AgentId, str], None],
+        hearer: HubHearer,
         clock: Clock,
         rng: Rng,
         timing: UplinkTiming,
@@ -94,7 +94,7 @@ class Hub:
             name,
             metadata,
             router,
-            lambda agent_id, head: on_memory_head(AgentId(agent_id), head),
+            hearer,
             clock,
             rng,
             timing=timing,

@@ -27,6 +27,7 @@ from lodger_daemon.service.clock_watch import ClockWatch
 from lodger_daemon.service.folder_boxes import FolderBoxes
 from lodger_daemon.service.folders import make_private_folders, make_workspace
 from lodger_daemon.service.housekeeping import keep_house
+from lodger_daemon.service.hub_words import HubWords
 from lodger_daemon.service.link import Hub, find_hub
 from lodger_daemon.service.machine import Machine
 from lodger_daemon.service.memory_commands import MemoryCommands
@@ -173,6 +174,7 @@ async def _run(
     if hub is not None:
         await _adopt_from_hub(rooms)
     uplinks: list[Uplink] = []
+    words = HubWords(rooms.memory.head_announced, rooms.conversations, foundation.database, foundation.clock)
 
     def uplink_status() -> UplinkStatus | None:
         return uplinks[0].status() if uplinks else None
@@ -187,7 +189,7 @@ async def _run(
                 foundation.device_id,
                 foundation.name,
                 router,
-                rooms.memory.head_announced,
+                words,
                 foundation.clock,
                 SystemRng(),
                 options.uplink_timing,
@@ -196,6 +198,7 @@ async def _run(
         )
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(uplink.run()) for uplink in uplinks]
+        tasks.append(group.create_task(words.run()))
         # Also without a call to run: boxes of an earlier daemon must be seen, and ended when they stay idle.
         tasks.append(group.create_task(rooms.boxes.start()))
         tasks.append(group.create_task(sandbox.keep_looking()))

@@ -8,6 +8,8 @@
     release(connection, turn_id) -> int                          reserved → accepted: back to the head, in their order
     answer(connection, turn_id, outcome, now) -> int             admitted → answered
     cancel(connection, key, item_number, cause, now) -> InboxItem | None        accepted, parked → cancelled
+    cancel_from(connection, senders, now) -> tuple[InboxItem, ...]              all that waits of these devices
+    begun_from(connection, senders) -> tuple[InboxItem, ...]     reserved and admitted of these devices
     park(connection, key) -> int                                 accepted → parked (messages only)
     resume(connection, key) -> int                               parked → accepted
     get(connection, key, client_message_id) -> InboxItem | None
@@ -47,8 +49,9 @@ _LIVE: Final = "i.status IN ('accepted', 'parked', 'reserved', 'admitted')"
 
 _SELECT: Final = (
     "SELECT v.agent_id, v.conversation_id, i.item_number, i.client_message_id, i.kind, i.source, i.messages, "
-    "i.can_answer_questions, i.settings, i.tool_allowlist, i.delivery, i.connection_group, i.disposition, i.status, "
-    "i.accepted_at, i.turn_id, i.run_id, i.outcome FROM inbox i JOIN conversations v ON v.number = i.conversation"
+    "i.can_answer_questions, i.settings, i.tool_allowlist, i.delivery, i.connection_group, i.sender, i.disposition, "
+    "i.status, i.accepted_at, i.turn_id, i.run_id, i.outcome "
+    "FROM inbox i JOIN conversations v ON v.number = i.conversation"
 )
 
 
@@ -164,6 +167,29 @@ def cancel(
     return None
 
 
+def cancel_from(connection: sqlite3.Connection, senders: Sequence[str], now: WallTime) -> tuple[InboxItem, ...]:
+    """Whatever waits of these devices, in any conversation."""
+    rows = connection.execute(
+        f"{_SELECT} WHERE {_LIVE} AND i.status IN ('accepted', 'parked') "
+        "AND i.sender IN (SELECT value FROM json_each(?)) ORDER BY +i.number",
+        (to_column(list(senders)),),
+    )
+    gone = tuple(_from_row(row) for row in rows)
+    for item in gone:
+        cancel(connection, item.conversation, item.item_number, CancelCause.REVOKED, now)
+    return gone
+
+
+def begun_from(connection: sqlite3.Connection, senders: Sequence[str]) -> tuple[InboxItem, ...]:
+    """What turns have taken of these devices' and not answered yet."""
+    rows = connection.execute(
+        f"{_SELECT} WHERE {_LIVE} AND i.status IN ('reserved', 'admitted') "
+        "AND i.sender IN (SELECT value FROM json_each(?)) ORDER BY +i.number",
+        (to_column(list(senders)),),
+    )
+    return tuple(_from_row(row) for row in rows)
+
+
 def park(connection: sqlite3.Connection, key: ConversationKey) -> int:
     """Take waiting messages out of line; notifications and scheduled prompts stay."""
     return connection.execute(
@@ -250,10 +276,10 @@ def _insert(
     messages = [[message.client_message_id, message.content, message.otid] for message in submission.messages]
     connection.execute(
         "INSERT INTO inbox (conversation, item_number, client_message_id, kind, source, messages, "
-        "can_answer_questions, settings, tool_allowlist, delivery, connection_group, disposition, status, "
+        "can_answer_questions, settings, tool_allowlist, delivery, connection_group, sender, disposition, status, "
         "accepted_at) "
         "VALUES (?1, (SELECT COALESCE(MAX(item_number), 0) + 1 FROM inbox WHERE conversation = ?1), "
-        "?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 'accepted', ?12)",
+        "?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 'accepted', ?13)",
         (
             conversation,
             submission.messages[0].client_message_id,
@@ -265,6 +291,7 @@ def _insert(
             to_column(submission.tool_allowlist) if submission.tool_allowlist is not None else None,
             submission.delivery,
             submission.connection_group,
+            submission.sender,
             disposition,
             now,
         ),
@@ -273,7 +300,7 @@ def _insert(
 
 def _from_row(row: tuple[Any, ...]) -> InboxItem:
     (agent_id, conversation_id, number, client_message_id, kind, source, messages, can_answer, more, allowlist,
-     delivery, group, disposition, status, accepted_at, turn_id, run_id, outcome) = row  # fmt: skip
+     delivery, group, sender, disposition, status, accepted_at, turn_id, run_id, outcome) = row  # fmt: skip
     wished = object_from_column(more)
     max_steps = wished.get("max_steps")
     return InboxItem(
@@ -291,6 +318,7 @@ def _from_row(row: tuple[Any, ...]) -> InboxItem:
         ),
         delivery=delivery,
         connection_group=group,
+        sender=sender,
         disposition=disposition,
         status=ItemStatus(status),
         accepted_at=accepted_at,

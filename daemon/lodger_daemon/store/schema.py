@@ -41,11 +41,15 @@ _FORGETTING: Final = (
 )
 """Old events and long settled inputs go; that events went is remembered, for whoever comes back after them."""
 
+_SENDERS: Final = ("ALTER TABLE inbox ADD COLUMN sender TEXT NOT NULL DEFAULT ''",)
+"""The hub's id of the device a message came from, so that it can be dropped when that device is revoked."""
+
 STEPS: Final = (
     Step("first", FIRST_STATEMENTS),
     Step("spend", SPEND_STATEMENTS),
     Step("deleted agents", _DELETED_AGENTS),
     Step("turn settings", _TURN_SETTINGS),
+    Step("senders", _SENDERS),
     Step("forgetting", _FORGETTING),
 )
 

@@ -1,7 +1,7 @@
 """`Conversations`: the one door to conversations, implementing `ConversationService`."""
 
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Literal
 
 from lodger_daemon.backends.core.compaction_options import options_from
@@ -23,6 +23,7 @@ from lodger_daemon.turns.contract import (
     Folders,
     NewAgent,
     Receipt,
+    SendersDropped,
     StartedRuntime,
     StartRuntime,
     Submission,
@@ -113,6 +114,9 @@ class Conversations:
 
     async def remove_queued(self, key: ConversationKey, item_id: QueueItemId) -> bool:
         return await self._intake.remove(key, item_id)
+
+    async def drop_senders(self, device_ids: Sequence[str]) -> SendersDropped:
+        return await self._intake.drop_senders(device_ids)
 
     async def resume_queue(self, key: ConversationKey) -> int:
         return await self._intake.resume(key)

@@ -3,7 +3,7 @@
 `ConversationService` is implemented in this room; `clients/` and `uplink/` drive it. Nobody else owns a turn loop.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -36,6 +36,8 @@ class Submission:
     delivery: Literal["tool_boundary", "turn_end"] = "tool_boundary"
     connection_group: str = ""
     """Messages coalesce only within one group (BEHAVIOUR.md A13)."""
+    sender: str = ""
+    """The hub's id of the device it came from: what waits of it is dropped when that device is revoked."""
     ask_together: bool = False
     """For a client that can show several questions at once: all of a step are open together."""
     max_steps: int | None = None
@@ -48,6 +50,16 @@ class Accepted:
 
     disposition: Literal["started", "queued"]
     resent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SendersDropped:
+    """What became of what revoked devices had sent."""
+
+    removed: int
+    """Messages that waited."""
+    stopped: int
+    """Turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +214,10 @@ class ConversationService(Protocol):
         ...
 
     async def remove_queued(self, key: ConversationKey, item_id: QueueItemId) -> bool: ...
+
+    async def drop_senders(self, device_ids: Sequence[str]) -> SendersDropped:
+        """Devices were revoked: nothing of theirs is begun any more, and turns they began or steered are stopped."""
+        ...
 
     async def resume_queue(self, key: ConversationKey) -> int:
         """Release items that an abort parked; returns how many."""

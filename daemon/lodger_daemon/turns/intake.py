@@ -1,6 +1,7 @@
 """What people send while a conversation rests or works: accepted, removed, interrupted, let go on."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Literal
 
 from lodger_daemon.backends.core import images
@@ -10,7 +11,7 @@ from lodger_daemon.store import inbox_rows
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.turns import records, recovery
 from lodger_daemon.turns.actor import ConversationActor
-from lodger_daemon.turns.contract import Accepted, ConversationError, Receipt, Refused
+from lodger_daemon.turns.contract import Accepted, ConversationError, Receipt, Refused, SendersDropped
 from lodger_daemon.turns.core.events import QueueRemoval
 from lodger_daemon.turns.core.states import Active
 from lodger_daemon.turns.registry import Registry
@@ -24,6 +25,8 @@ class Intake:
         self._services = services
         self._database = services.database
         self._registry = registry
+        self._dropped: set[str] = set()
+        """Devices that were revoked while this daemon runs."""
 
     async def submit(self, key: ConversationKey, item: NewItem) -> Receipt:
         if not item.submission.messages:
@@ -35,6 +38,9 @@ class Intake:
             actor = await self._registry.actor(key)
         except ConversationError as error:
             return Refused(str(error))
+        # No pause from here to the write: it is in line before the one that drops what waits, or it is not made.
+        if item.submission.sender in self._dropped:
+            return Refused("The device this came from has been revoked.")
         turn_id = actor.claim() if item.kind is ItemKind.MESSAGE else None
         begin = None
         if turn_id is not None:
@@ -86,6 +92,41 @@ class Intake:
             return True
 
         return await finish_regardless(remove())
+
+    async def drop_senders(self, device_ids: Sequence[str]) -> SendersDropped:
+        """Remove all that waits of these devices, and stop the turns they have begun or steered."""
+        # The empty name stands for whoever is on no device.
+        devices = [device_id for device_id in device_ids if device_id]
+        self._dropped.update(devices)
+        now = self._services.clock.wall()
+
+        async def drop() -> SendersDropped:
+            removed, begun = await self._database.write(
+                lambda connection: (
+                    inbox_rows.cancel_from(connection, devices, now),
+                    inbox_rows.begun_from(connection, devices),
+                )
+            )
+            for key in {item.conversation for item in removed}:
+                gone = [item for item in removed if item.conversation == key]
+                actor = await self._registry.actor(key)
+                actor.desk.publish_queue(tuple(QueueRemoval(item.client_message_id, "cancelled") for item in gone))
+            stopped = 0
+            for key, turn_id in {(item.conversation, item.turn_id) for item in begun}:
+                stopped += await self._stop(key, turn_id)
+            return SendersDropped(len(removed), stopped)
+
+        return await finish_regardless(drop())
+
+    async def _stop(self, key: ConversationKey, turn_id: TurnId | None) -> bool:
+        """Interrupt this turn, if it is still the one that runs."""
+        actor = await self._registry.actor(key)
+        # One whose message was stored just before the look at the store begins meanwhile.
+        await actor.desk.durably(lambda _: None)
+        state = actor.state
+        if not isinstance(state, Active) or state.turn.turn_id != turn_id:
+            return False
+        return await self.abort(key, None)
 
     async def resume(self, key: ConversationKey) -> int:
         async def resume() -> int:

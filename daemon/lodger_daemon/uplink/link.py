@@ -17,8 +17,8 @@ from lodger_daemon.uplink.core.wake import ClockReading, Gap, gap_between
 from lodger_daemon.uplink.dial import Dialler, Sockets
 from lodger_daemon.uplink.errors import AttemptFailed
 from lodger_daemon.uplink.registration import Identity, Lease, check_hub_url, make_tls, register
-from lodger_daemon.uplink.router import FrameRouter
-from lodger_daemon.uplink.session import LinkEnd, OnMemoryHead, Session
+from lodger_daemon.uplink.router import FrameRouter, HubHearer
+from lodger_daemon.uplink.session import LinkEnd, Session
 from lodger_daemon.uplink.timing import UplinkTiming
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Uplink:
         connection_name: str,
         metadata: Mapping[str, object],
         router: FrameRouter,
-        on_memory_head: OnMemoryHead,
+        hearer: HubHearer,
         clock: Clock,
         rng: Rng,
         *,
@@ -59,7 +59,7 @@ class Uplink:
         self._token = token
         self._identity = Identity(device_id, connection_name, metadata)
         self._router = router
-        self._on_memory_head = on_memory_head
+        self._hearer = hearer
         self._clock = clock
         self._rng = rng
         self._ca_file = ca_file
@@ -195,7 +195,7 @@ class Uplink:
         session = Session(
             sockets,
             self._router,
-            self._on_memory_head,
+            self._hearer,
             self._clock,
             self._timing,
             connection_id=lease.connection_id,

@@ -28,6 +28,7 @@ class ClientPort:
         wire_name: str | None,
         send: Callable[[bytes], Awaitable[None]],
         on_failure: Callable[[], Awaitable[None]],
+        device_id: str = "",
     ) -> None:
         self._label = label
         self._send = send
@@ -36,7 +37,7 @@ class ClientPort:
         self._open = True
         self._failed = False
         self._cutting: asyncio.Task[None] | None = None
-        self._peer: FramePeer = router.open(self.send, label, wire_name=wire_name, cut=self._cut)
+        self._peer: FramePeer = router.open(self.send, label, wire_name=wire_name, device_id=device_id, cut=self._cut)
         self._task = asyncio.create_task(self._feed(), name=f"uplink {label}")
 
     async def send(self, frame: bytes) -> None:

@@ -19,6 +19,18 @@ class FramePeer(Protocol):
         ...
 
 
+class HubHearer(Protocol):
+    """What the hub says to the daemon itself. Both return at once."""
+
+    def memory_head(self, agent_id: str, head: str) -> None:
+        """An agent's memory has moved on the hub."""
+        ...
+
+    def devices_revoked(self, device_ids: tuple[str, ...]) -> None:
+        """What these devices sent and nobody has begun is to be dropped. May name the same device again."""
+        ...
+
+
 class FrameRouter(Protocol):
     def open(
         self,
@@ -26,6 +38,7 @@ class FrameRouter(Protocol):
         label: str,
         *,
         wire_name: str | None = None,
+        device_id: str = "",
         cut: Callable[[], None] | None = None,
     ) -> FramePeer:
         """A client has come.
@@ -34,6 +47,7 @@ class FrameRouter(Protocol):
             send: Hands one frame to the client.
             label: Names the client in logs.
             wire_name: The connection id under which the hub knows this machine.
+            device_id: The hub's id of the device the client is on, if it knows one.
             cut: To be called when the daemon gives this client up: its socket at the hub is closed then.
         """
         ...

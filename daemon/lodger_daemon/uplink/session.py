@@ -16,7 +16,7 @@ from lodger_daemon.uplink.core.wake import ClockReading, Gap, gap_between
 from lodger_daemon.uplink.dial import Sockets
 from lodger_daemon.uplink.errors import LinkLost
 from lodger_daemon.uplink.port import ClientPort
-from lodger_daemon.uplink.router import FrameRouter
+from lodger_daemon.uplink.router import FrameRouter, HubHearer
 from lodger_daemon.uplink.timing import UplinkTiming
 from lodger_protocol.relay import MalformedRelayMessage, RelayEvent, is_enveloped, unwrap, wrap
 
@@ -39,9 +39,6 @@ STREAM_TYPES: Final = frozenset(
 )
 TYPE_IN_FRONT: Final = re.compile(rb'\s*\{\s*"type"\s*:\s*"([a-z_]+)"')
 
-OnMemoryHead = Callable[[str, str], None]
-"""Agent id and the hub's new head. Must return at once."""
-
 
 @dataclass(frozen=True, slots=True)
 class LinkEnd:
@@ -59,7 +56,7 @@ class Session:
         self,
         sockets: Sockets,
         router: FrameRouter,
-        on_memory_head: OnMemoryHead,
+        hearer: HubHearer,
         clock: Clock,
         timing: UplinkTiming,
         *,
@@ -70,7 +67,7 @@ class Session:
     ) -> None:
         self._sockets = sockets
         self._router = router
-        self._on_memory_head = on_memory_head
+        self._hearer = hearer
         self._clock = clock
         self._timing = timing
         self._connection_id = connection_id
@@ -171,7 +168,7 @@ class Session:
             case RelayEvent.OPENED:
                 await self._close_client(client_id)
                 if len(self._clients) < CLIENTS:
-                    self._open_client(client_id, self._sender_for(client_id))
+                    self._open_client(client_id, self._sender_for(client_id), relayed.header.device)
                 else:
                     await self.send(wrap(client_id, b"", RelayEvent.CLOSED))
             case RelayEvent.CLOSED:
@@ -195,7 +192,12 @@ class Session:
             case "memory_head":
                 agent_id, head = frame.get("agent_id"), frame.get("head")
                 if isinstance(agent_id, str) and isinstance(head, str):
-                    self._on_memory_head(agent_id, head)
+                    self._hearer.memory_head(agent_id, head)
+                return True
+            case "devices_revoked":
+                device_ids = frame.get("device_ids")
+                if isinstance(device_ids, list):
+                    self._hearer.devices_revoked(tuple(one for one in device_ids if isinstance(one, str) and one))
                 return True
             case _:
                 return False
@@ -208,14 +210,14 @@ class Session:
 
         return send
 
-    def _open_client(self, client_id: str, send: Callable[[bytes], Awaitable[None]]) -> None:
+    def _open_client(self, client_id: str, send: Callable[[bytes], Awaitable[None]], device_id: str = "") -> None:
         async def give_up() -> None:
             if self._enveloped:
                 await self.send(wrap(client_id, b"", RelayEvent.CLOSED))
             else:
                 self.kill("a frame could not be handled")
 
-        self._clients[client_id] = ClientPort(self._router, client_id, self._connection_id, send, give_up)
+        self._clients[client_id] = ClientPort(self._router, client_id, self._connection_id, send, give_up, device_id)
 
     async def _close_client(self, client_id: str) -> None:
         client = self._clients.pop(client_id, None)

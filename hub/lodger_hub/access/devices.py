@@ -43,6 +43,10 @@ class OpenSockets(Protocol):
         """End every socket that was opened with it, at once, and drop what it still had to say."""
         ...
 
+    def announce_revoked(self, device_id: str) -> None:
+        """Tell the machines to drop what this device has left with them."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class NewCode:
@@ -148,10 +152,11 @@ class Devices:
         async with self._changing:
             # Again: a rotation that was under way may have made a new one.
             self._end_tokens(device_id)
-            removed = await self.store.remove_device(device_id)
+            removed = await self.store.remove_device(device_id, self._now_ms())
         if not removed:
             raise RequestRefused(404, "unknown_device", "no device has that id; it may be revoked already")
         self._seen_at_ms.pop(device_id, None)
+        self.sockets.announce_revoked(device_id)
         await self._record("revoked", source)
 
     async def rotate(self, device_id: str, by: Principal, source: str) -> str | None:

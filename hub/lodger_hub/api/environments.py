@@ -98,7 +98,7 @@ class Environments:
         caller = caller_of(socket)
         await socket.accept(_subprotocol(socket))
         await self.devices.note_seen(caller.device_id)
-        await self.switchboard.serve_client(socket, machine, _interest(socket), caller.token_id)
+        await self.switchboard.serve_client(socket, machine, _interest(socket), caller)
 
     async def _connected(self, name: str) -> MachineLink:
         link = self.switchboard.machine(name)

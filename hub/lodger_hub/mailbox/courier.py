@@ -23,11 +23,12 @@ REASON_CHARACTERS: Final = 500
 
 
 class CourierClient:
-    """A client of one machine without a socket."""
+    """A client of one machine without a socket, for what one device has left."""
 
-    def __init__(self) -> None:
+    def __init__(self, device_id: str) -> None:
         self.id = f"client-{uuid.uuid4()}"
         self.token_id: str | None = None
+        self.device_id = device_id
         self.interest = Interest({("", "")})
         self.header = client_header(self.id)
         self.is_cut = False
@@ -91,18 +92,22 @@ class Courier:
         if mail is None:
             return False
         stuck: set[Runtime | None] = set()
-        client = CourierClient()
-        link.admit(client)
+        clients: dict[str, CourierClient] = {}
         try:
             while mail is not None:
                 runtime = _runtime(mail)
+                client = clients.get(mail.sender_id)
+                if client is None:
+                    client = clients[mail.sender_id] = CourierClient(mail.sender_id)
+                    link.admit(client)
                 if runtime not in stuck and not await self._hand_over(link, client, mail):
                     stuck.add(runtime)
                 if client.is_cut:
                     return True
                 mail = await self.store.next_mail(machine_id, mail.seq)
         finally:
-            link.dismiss(client)
+            for client in clients.values():
+                link.dismiss(client)
         return bool(stuck)
 
     async def _hand_over(self, link: MachineLink, client: CourierClient, mail: Mail) -> bool:

@@ -5,11 +5,12 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final, Protocol
 
 from starlette.websockets import WebSocket
 
+from lodger_hub.access.tokens import Principal
 from lodger_hub.errors import StoreFailed
 from lodger_hub.options import RelayLimits
 from lodger_hub.relay.core.bare import ForOne, Interest, downward, parse, upward
@@ -38,8 +39,12 @@ PRESENCE: Final = "lodger_presence"
 LATEST_S: Final = 1e11
 
 
-def _wrap_text(client_id: str, body: str, event: RelayEvent = RelayEvent.FRAME) -> str:
-    return wrap(client_id, b"", event).decode() + body
+REVOKED_AT_ONCE: Final = 50
+"""Ids in one frame, which a daemon reads up to 4 KiB."""
+
+
+def _wrap_text(client_id: str, body: str, event: RelayEvent = RelayEvent.FRAME, device_id: str = "") -> str:
+    return wrap(client_id, b"", event, device=device_id).decode() + body
 
 
 def client_header(client_id: str) -> str:
@@ -55,6 +60,11 @@ class RelayClient(Protocol):
 
     @property
     def token_id(self) -> str | None: ...
+
+    @property
+    def device_id(self) -> str:
+        """The paired device it speaks for."""
+        ...
 
     @property
     def interest(self) -> Interest: ...
@@ -73,10 +83,11 @@ class RelayClient(Protocol):
 class ClientLink(SocketLink):
     """A client's socket."""
 
-    def __init__(self, socket: WebSocket, limits: RelayLimits, interest: Interest, token_id: str) -> None:
+    def __init__(self, socket: WebSocket, limits: RelayLimits, interest: Interest, caller: Principal) -> None:
         super().__init__(socket, limits)
         self.id = f"client-{uuid.uuid4()}"
-        self.token_id: str | None = token_id
+        self.token_id: str | None = caller.token_id
+        self.device_id = caller.device_id
         self.interest = interest
         self.header = client_header(self.id)
 
@@ -113,7 +124,7 @@ class MachineLink(SocketLink):
     def admit(self, client: RelayClient) -> None:
         self.clients[client.id] = client
         if self.enveloped:
-            self.out.force(_wrap_text(client.id, "", RelayEvent.OPENED))
+            self.out.force(_wrap_text(client.id, "", RelayEvent.OPENED, client.device_id))
 
     def dismiss(self, client: RelayClient) -> None:
         if self.clients.pop(client.id, None) is not None and self.enveloped:
@@ -164,6 +175,14 @@ class MachineLink(SocketLink):
 
     def announce(self, frame: str) -> None:
         self.out.force(frame)
+
+    def announce_revoked(self, device_ids: Sequence[str]) -> None:
+        """What these devices have left in the machine's queues is to be dropped. Only a daemon of ours understands."""
+        if not self.enveloped:
+            return
+        for first in range(0, len(device_ids), REVOKED_AT_ONCE):
+            some = list(device_ids[first : first + REVOKED_AT_ONCE])
+            self.announce(json.dumps({"type": "devices_revoked", "device_ids": some}, separators=(",", ":")))
 
     def _relay(self, text: str) -> bool:
         """Whether the message had a header line, and so went to a client."""
@@ -258,6 +277,8 @@ class Switchboard:
         beside = asyncio.create_task(courier(link))
         try:
             await self._store.note_contact(key, link.connected_at_ms, connected=True)
+            # Whatever happened while it slept; the same word twice does nothing.
+            link.announce_revoked(await self._store.revoked_devices())
             await link.run(link.read(self._store))
         finally:
             if self._machines.get(key) is link:
@@ -268,11 +289,13 @@ class Switchboard:
             if isinstance(failure, Exception):
                 logger.error("the courier of machine %s failed: %r", environment.device_id, failure)
 
-    async def serve_client(self, socket: WebSocket, machine: MachineLink, interest: Interest, token_id: str) -> None:
+    async def serve_client(
+        self, socket: WebSocket, machine: MachineLink, interest: Interest, caller: Principal
+    ) -> None:
         """Run one client's accepted socket to its end."""
-        client = ClientLink(socket, self.limits, interest, token_id)
+        client = ClientLink(socket, self.limits, interest, caller)
         machine.admit(client)
-        if not self._is_live(token_id):
+        if not self._is_live(caller.token_id):
             client.cut(REVOKED)
         try:
             await client.run(self._read_client(client, machine))
@@ -287,6 +310,11 @@ class Switchboard:
             ending = await machine.from_client(client, text)
             if ending is not None:
                 return ending
+
+    def announce_revoked(self, device_id: str) -> None:
+        """Tell every connected machine; the others are told when they come back."""
+        for link in self._machines.values():
+            link.announce_revoked((device_id,))
 
     def announce_head(self, agent_id: str, head: str) -> None:
         """Tell every connected machine that an agent's memory has moved on the hub."""

@@ -6,7 +6,10 @@ Every method is durable when it returns. Times are epoch milliseconds, as on the
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
+
+REVOKED_KEPT: Final = 1000
+"""Machines that slept when a device was revoked are told when they come back. A person revokes some in a lifetime."""
 
 
 class TokenRole(StrEnum):
@@ -188,8 +191,12 @@ class HubStore(Protocol):
 
     async def note_device_seen(self, device_id: str, at_ms: int) -> None: ...
 
-    async def remove_device(self, device_id: str) -> bool:
-        """With its tokens and all mail from it. False when there is none."""
+    async def remove_device(self, device_id: str, at_ms: int) -> bool:
+        """With its tokens and all mail from it; its id is remembered as revoked. False when there is none."""
+        ...
+
+    async def revoked_devices(self) -> Sequence[str]:
+        """The ids of the last `REVOKED_KEPT` devices that were revoked, the newest last."""
         ...
 
     async def replace_tokens(self, token: StoredToken) -> bool:

@@ -4,7 +4,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 FIRST: Final = """
 CREATE TABLE environments (
@@ -77,7 +77,18 @@ CREATE TABLE mailbox (
 CREATE INDEX mailbox_waiting ON mailbox (machine_id, seq) WHERE state = 'waiting';
 """
 
-STEPS: Final = (FIRST, SECOND)
+THIRD: Final = """
+CREATE TABLE revoked (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    device_id TEXT NOT NULL UNIQUE,
+    at_ms INTEGER NOT NULL
+) STRICT;
+ALTER TABLE environments ADD COLUMN bound_to TEXT REFERENCES devices (id) ON DELETE SET NULL;
+CREATE INDEX environments_by_bond ON environments (bound_to) WHERE bound_to IS NOT NULL;
+"""
+"""`bound_to` is the device whose token may register that machine; the first to come decides where it is empty."""
+
+STEPS: Final = (FIRST, SECOND, THIRD)
 
 
 def connect(file: Path) -> sqlite3.Connection:

@@ -145,8 +145,11 @@ class SqliteHubStore:
     async def note_device_seen(self, device_id: str, at_ms: int) -> None:
         await self._run(lambda database: sqlite_devices.note_device_seen(database, device_id, at_ms))
 
-    async def remove_device(self, device_id: str) -> bool:
-        return await self._run(lambda database: sqlite_devices.remove_device(database, device_id))
+    async def remove_device(self, device_id: str, at_ms: int) -> bool:
+        return await self._run(lambda database: sqlite_devices.remove_device(database, device_id, at_ms))
+
+    async def revoked_devices(self) -> Sequence[str]:
+        return await self._run(sqlite_devices.revoked)
 
     async def add_pairing(self, code: PairingCode, keep: int) -> None:
         await self._run(lambda database: sqlite_devices.add_pairing(database, code, keep))

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Sequence
 
-from lodger_hub.store.contract import Device, PairingCode, StoredToken, TokenRole
+from lodger_hub.store.contract import REVOKED_KEPT, Device, PairingCode, StoredToken, TokenRole
 
 
 def tokens(database: sqlite3.Connection) -> list[StoredToken]:
@@ -47,8 +47,16 @@ def note_device_seen(database: sqlite3.Connection, device_id: str, at_ms: int) -
     database.execute("UPDATE devices SET last_seen_at_ms = ? WHERE id = ?", (at_ms, device_id))
 
 
-def remove_device(database: sqlite3.Connection, device_id: str) -> bool:
-    return database.execute("DELETE FROM devices WHERE id = ?", (device_id,)).rowcount > 0
+def remove_device(database: sqlite3.Connection, device_id: str, at_ms: int) -> bool:
+    if database.execute("DELETE FROM devices WHERE id = ?", (device_id,)).rowcount == 0:
+        return False
+    cursor = database.execute("INSERT INTO revoked (device_id, at_ms) VALUES (?, ?)", (device_id, at_ms))
+    database.execute("DELETE FROM revoked WHERE seq <= ?", ((cursor.lastrowid or 0) - REVOKED_KEPT,))
+    return True
+
+
+def revoked(database: sqlite3.Connection) -> list[str]:
+    return [row[0] for row in database.execute("SELECT device_id FROM revoked ORDER BY seq")]
 
 
 def add_pairing(database: sqlite3.Connection, code: PairingCode, keep: int) -> None:

@@ -113,6 +113,45 @@ async def flood(phone: object, fill: str) -> None:
         await phone.send(json.dumps({"type": "flood", "number": number, "fill": fill}))  # type: ignore[attr-defined]
 
 
+async def test_e5_machines_are_told_at_once_or_when_they_come_back(hub: Hub) -> None:
+    first, _ = await paired(hub, "first")
+    second, _ = await paired(hub, "second")
+    async with running_uplink(hub.url, hub.token("machine")) as rig:
+        await until(lambda: rig.uplink.status().state is UplinkState.CONNECTED, "connected")
+        began = time.monotonic()
+        assert (await call(hub, hub.token("client"), "DELETE", f"/v1/devices/{first}"))[0] == 200
+        await until(lambda: set(rig.revoked) == {first}, "told while connected")
+        assert time.monotonic() - began < DIES_WITHIN_S
+    assert (await call(hub, hub.token("client"), "DELETE", f"/v1/devices/{second}"))[0] == 200
+    async with running_uplink(hub.url, hub.token("machine")) as rig:
+        await until(lambda: set(rig.revoked) == {first, second}, "told when it came back")
+
+
+async def test_e5_a_machine_is_told_of_any_number_of_devices(hub: Hub) -> None:
+    for _ in range(120):
+        device, _ = await paired(hub, "x")
+        await call(hub, hub.token("client"), "DELETE", f"/v1/devices/{device}")
+    async with running_uplink(hub.url, hub.token("machine")) as rig:
+        await until(lambda: len(set(rig.revoked)) == 120, "all")
+
+
+async def test_e5_the_hub_says_of_every_client_which_device_it_is_on(tmp_path: Path) -> None:
+    async with running_hub(tmp_path, limits=RelayLimits(acknowledge_s=0.1)) as hub:
+        phone, token = await paired(hub, "phone")
+        tablet, other = await paired(hub, "tablet")
+        await lease_of(hub)
+        for whose, message_id in ((token, "m1"), (other, "m2"), (token, "m3")):
+            body = letter(message_id, conversation_id=message_id)
+            assert (await call(hub, whose, "POST", "/v1/machines/device-1/mailbox", json=body))[0] == 202
+        async with running_uplink(hub.url, hub.token("machine")) as rig:
+            got = rig.router.peers
+            await until(lambda: sum(len(peer.got) for peer in got) == 3, "everything was handed over")
+            assert [(peer.device_id, len(peer.got)) for peer in got] == [(phone, 2), (tablet, 1)]
+            async with page_socket(hub, "device-1", token):
+                await until(lambda: len(got) == 3, "the page")
+                assert got[-1].device_id == phone
+
+
 def raw_upgrade(hub: Hub, token: str) -> socket.socket:
     """A client that never answers a close, and reads only what it is told to."""
     parts = urlsplit(hub.url)

@@ -63,6 +63,9 @@ class Sockets:
     def end_token(self, token_id: str) -> None:
         self.ended.append(token_id)
 
+    def announce_revoked(self, device_id: str) -> None:
+        """The machines' part is tested with machines."""
+
 
 class Desk:
     def __init__(self, store: SqliteHubStore, book: TokenBook, state: Path) -> None:

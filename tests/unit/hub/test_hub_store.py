@@ -175,8 +175,9 @@ async def test_devices_come_in_order_and_take_all_theirs_along(ready: HubStore) 
         await ready.add_token(StoredToken(f"t{number}", TokenRole.CLIENT, bytes([number]) * 32, 1, device))
     await kept(ready, draft("m1"))
     mine = await kept(ready, draft("m2", sender="tablet"))
-    assert await ready.remove_device("phone") is True
-    assert await ready.remove_device("phone") is False
+    assert await ready.remove_device("phone", 7) is True
+    assert await ready.remove_device("phone", 8) is False
+    assert await ready.revoked_devices() == ["phone"]
     assert [token.id for token in await ready.tokens()] == ["t1"]
     assert await ready.next_mail("d1", 0) == mine
     assert await ready.post_mail(draft("m3"), MailLimits()) == SenderGone()

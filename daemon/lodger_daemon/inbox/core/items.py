@@ -43,6 +43,8 @@ class CancelCause(StrEnum):
     """By a person."""
     DROPPED = "dropped"
     """To make room for a newer item."""
+    REVOKED = "revoked"
+    """Its sender is no longer trusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class InboxItem:
     settings: TurnSettings
     delivery: Literal["tool_boundary", "turn_end"]
     connection_group: str
+    sender: str
+    """The hub's id of the device it came from; empty for all others."""
     disposition: Disposition
     """As first reported to the client; a resent message is told the same."""
     status: ItemStatus

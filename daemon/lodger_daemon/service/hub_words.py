@@ -1,0 +1,78 @@
+"""What the hub says to the daemon itself, handed to the rooms it is for: implements `HubHearer`."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from lodger_daemon.clock import Clock
+from lodger_daemon.identity import AgentId
+from lodger_daemon.store import audit_rows
+from lodger_daemon.store.audit_rows import AuditRow
+from lodger_daemon.store.database import Database
+from lodger_daemon.store.errors import StoreError
+from lodger_daemon.turns.contract import ConversationService
+
+AGAIN_AFTER_S: Final = 5.0
+"""After a store that could not be written, above all a full disk."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class HubWords:
+    """`run` is its one task. What has not been carried out when the daemon ends is said again by the hub at the next
+    connection."""
+
+    def __init__(
+        self,
+        on_memory_head: Callable[[AgentId, str], None],
+        conversations: ConversationService,
+        database: Database,
+        clock: Clock,
+    ) -> None:
+        self._on_memory_head = on_memory_head
+        self._conversations = conversations
+        self._database = database
+        self._clock = clock
+        self._known: set[str] = set()
+        self._waiting: set[str] = set()
+        self._said = asyncio.Event()
+
+    def memory_head(self, agent_id: str, head: str) -> None:
+        self._on_memory_head(AgentId(agent_id), head)
+
+    def devices_revoked(self, device_ids: tuple[str, ...]) -> None:
+        """Each is looked after once in this daemon's life: from then on it refuses what still comes of it."""
+        fresh = set(device_ids) - self._known
+        if fresh:
+            self._known |= fresh
+            self._waiting |= fresh
+            self._said.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._said.wait()
+            self._said.clear()
+            gone, self._waiting = self._waiting, set()
+            try:
+                await self._drop(gone)
+            except StoreError as error:
+                _LOG.error("what revoked devices have sent cannot be dropped yet: %s", error)
+                self._waiting |= gone
+                self._said.set()
+                await self._clock.sleep(AGAIN_AFTER_S)
+
+    async def _drop(self, device_ids: set[str]) -> None:
+        dropped = await self._conversations.drop_senders(sorted(device_ids))
+        if not dropped.removed and not dropped.stopped:
+            return
+        _LOG.warning("a device was revoked: %d messages removed, %d turns stopped", dropped.removed, dropped.stopped)
+        row = AuditRow(
+            self._clock.wall(),
+            "hub",
+            "device.revoked",
+            ", ".join(sorted(device_ids))[:1000],
+            {"removed": dropped.removed, "stopped": dropped.stopped},
+        )
+        await self._database.write(lambda connection: audit_rows.record(connection, row))
