@@ -166,8 +166,8 @@ async def _run(
 ) -> None:
     """Set `started` once clients are let in; end when `stopping` is set after that."""
     hub = find_hub(options, foundation.settings)
-    rooms = await _make_rooms(options, foundation, hub, stack)
     sandbox = SandboxCheck(foundation.requests, foundation.clock)
+    rooms = await _make_rooms(options, foundation, hub, sandbox, stack)
     clock_watch = ClockWatch(foundation.clock)
     await rooms.memory.start()
     await rooms.conversations.recover()
@@ -217,7 +217,11 @@ async def _run(
 
 
 async def _make_rooms(
-    options: DaemonOptions, foundation: _Foundation, hub: Hub | None, stack: contextlib.AsyncExitStack
+    options: DaemonOptions,
+    foundation: _Foundation,
+    hub: Hub | None,
+    sandbox: SandboxCheck,
+    stack: contextlib.AsyncExitStack,
 ) -> _Rooms:
     """Make and warm every room, and put on the stack how each is stopped. Raises: ValueError for unusable settings."""
     settings, clock, rng, paths = foundation.settings, foundation.clock, SystemRng(), options.paths
@@ -232,7 +236,7 @@ async def _make_rooms(
     overflow = OverflowFolder(paths.overflow, OverflowOwner(*owner) if owner else None)
     boxes = BoxManager(
         paths.boxes,
-        lambda key: requests.for_key(key, overflow),
+        lambda key: sandbox.unless_it_leaks(requests.for_key, key, overflow),
         extra_folders=((str(Path(validator.__file__).parent), "validator"),),
     )
     memory = Memory(
