@@ -32,8 +32,11 @@ script for requests without one. A step's keys, all optional:
                  "whole": an answer in one piece although a stream was asked for; "error_200": the fault, as an
                  object with status 200; "wrong_type": a stream that calls itself text/html
 
-What it saw is at GET /requests (JSON list: number, path, headers, body, state; state is "answering", "answered", "gone"
-when the client left first, or "fault") and POST /reset empties it. GET /open is the number of answers under way.
+With `--hold-window` a request of more bytes than four for each token of `--window` is refused, one of less is told so
+in its usage. `--without-tools TEXT` is the answer to requests that offer no tools, such as those for a summary.
+
+What it saw is at GET /requests (JSON list: number, path, headers, body, raw, state; state is "answering", "answered",
+"gone" when the client left first, or "fault") and POST /reset empties it. GET /open is the number of answers under way.
 """
 
 import argparse
@@ -219,11 +222,20 @@ class Endpoint:
         self.models = models
         self.is_ollama = is_ollama
         self.window = window
+        self.holds_window = False
+        self.without_tools = ""
         self.fallback = fallback
         self.requests: list[dict[str, Any]] = []
         self.faults: dict[str, int] = {}
         self.open = 0
         self.number = 0
+
+    def held(self, step: dict[str, Any], tokens: int) -> dict[str, Any]:
+        """The step as a model with this window takes it."""
+        if tokens < self.window:
+            return {"usage": {"prompt_tokens": tokens, "completion_tokens": 7, "total_tokens": tokens + 7}, **step}
+        words = f"This model's maximum context length is {self.window} tokens, but the request has {tokens}."
+        return {"fault": {"status": 400, "code": "context_length_exceeded", "message": words}}
 
     async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -264,7 +276,7 @@ class Endpoint:
             case "GET", "/props" if self.window and not self.is_ollama:
                 self.whole(writer, 200, {"default_generation_settings": {"n_ctx": self.window}, "total_slots": 1})
             case "POST", "/v1/chat/completions" | "/v1/messages" | "/api/chat":
-                return await self.answer(path, headers, json.loads(body), reader, writer)
+                return await self.answer(path, headers, body, reader, writer)
             case _:
                 self.whole(writer, 404, {"error": {"message": f"nothing at {path}", "type": "not_found"}})
         await writer.drain()
@@ -280,15 +292,21 @@ class Endpoint:
         self,
         path: str,
         headers: dict[str, str],
-        body: dict[str, Any],
+        raw: bytes,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> bool:
         self.number += 1
+        body: dict[str, Any] = json.loads(raw)
         record = {"number": self.number, "path": path, "headers": headers, "body": body, "state": "answering"}
+        record["raw"] = raw.decode()
         self.requests.append(record)
         is_anthropic = path == "/v1/messages"
         step, name = step_for(body.get("messages", []), self.fallback)
+        if self.without_tools and not body.get("tools"):
+            step, name = {"text": self.without_tools}, "without tools"
+        if self.holds_window:
+            step = self.held(step, len(raw) // 4)
         fault = step.get("fault")
         if (refused := step.get("refuse")) in body:
             words = f"Unsupported parameter: '{refused}' is not supported here."
@@ -383,6 +401,8 @@ async def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="0 picks a free one")
     parser.add_argument("--models", default="scripted", help="comma-separated names for /v1/models")
     parser.add_argument("--window", type=int, default=200_000, help="context window to state there; 0 states none")
+    parser.add_argument("--hold-window", action="store_true", help="refuse what does not fit into the window")
+    parser.add_argument("--without-tools", default="", help="the answer to requests that offer no tools")
     parser.add_argument("--script", help="a file with the script for requests that bring none")
     parser.add_argument("--ollama", action="store_true", help="have Ollama's habits and routes")
     parser.add_argument("--stay", action="store_true", help="do not end when standard input is closed")
@@ -393,6 +413,7 @@ async def main() -> None:
     window = {"context_length": options.window} if options.window else {}
     models = [{"id": name, "object": "model", **window} for name in options.models.split(",")]
     endpoint = Endpoint(models, fallback, options.ollama, options.window)
+    endpoint.holds_window, endpoint.without_tools = options.hold_window, options.without_tools
     server = await asyncio.start_server(endpoint.connection, "127.0.0.1", options.port, limit=64 * 2**20)
     port = server.sockets[0].getsockname()[1]
     print(json.dumps({"url": f"http://127.0.0.1:{port}", "port": port}), flush=True)
