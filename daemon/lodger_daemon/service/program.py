@@ -42,6 +42,8 @@ from lodger_daemon.service.settings_file import SettingsFile
 from lodger_daemon.service.status import StatusReport
 from lodger_daemon.service.watchdog import keep_informed
 from lodger_daemon.service.workplaces import Workplaces
+from lodger_daemon.spend.price_list import PriceList
+from lodger_daemon.spend.spend import Spend
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.system_clock import SystemClock
@@ -146,6 +148,7 @@ class _Rooms:
     conversations: Conversations
     memory: Memory
     models: Models
+    spend: Spend
     boxes: BoxManager
     questions: QuestionBook
     external: ExternalToolRegistry
@@ -232,6 +235,12 @@ async def _make_rooms(
     models = Models(paths, clock, providers, options.environment, settings.model.default)
     stack.push_async_callback(models.aclose)
     await models.start()
+    spend = Spend(
+        foundation.database,
+        clock,
+        settings.spend.limits(),
+        PriceList(settings.spend.own_prices(), models.billing),
+    )
     owner = requests.owner()
     overflow = OverflowFolder(paths.overflow, OverflowOwner(*owner) if owner else None)
     boxes = BoxManager(
@@ -286,7 +295,7 @@ async def _make_rooms(
     stack.push_async_callback(history.aclose)
     stack.push_async_callback(workplaces.aclose)
     return _Rooms(
-        conversations, memory, models, boxes, questions, external, rules, overflow, folders, workplaces, history
+        conversations, memory, models, spend, boxes, questions, external, rules, overflow, folders, workplaces, history
     )
 
 
@@ -326,7 +335,7 @@ def _make_router(
         questions=rooms.questions,
         sandbox=sandbox,
         uplink=uplink_status,
-        sections={},
+        sections={"spend": rooms.spend.status},
     )
     return Router(
         ClientServices(
