@@ -4,6 +4,24 @@ from typing import Annotated
 
 import typer
 
+from lodger_cli.options import (
+    Agent,
+    Conversation,
+    Folder,
+    Json,
+    Lan,
+    LanPort,
+    LogFile,
+    Model,
+    PermissionMode,
+    PublicName,
+    PublicUrl,
+    TlsCert,
+    TlsKey,
+    WhileFd,
+)
+from lodger_cli.service_commands import service
+
 app = typer.Typer(
     name="lodger",
     no_args_is_help=True,
@@ -12,7 +30,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 memory = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="An agent's memory on this machine.")
-service = typer.Typer(no_args_is_help=True, help="Hub and daemon as services of this machine.")
 sandbox = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The box that agents' commands run in.")
 app.add_typer(memory, name="memory")
 app.add_typer(service, name="service")
@@ -21,40 +38,6 @@ devices = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Who may use this hub: phones, and this machine's own programs."
 )
 app.add_typer(devices, name="devices")
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Agent = Annotated[str, typer.Option("--agent", metavar="ID", help="An agent's id; without it the first one.")]
-Model = Annotated[
-    str, typer.Option("--model", metavar="HANDLE", help="The agent's model from now on; `lodger models` lists them.")
-]
-Folder = Annotated[
-    str, typer.Option("--cwd", metavar="FOLDER", help="Where this conversation works from now on; at first ~/lodger.")
-]
-Conversation = Annotated[
-    str, typer.Option("--conversation", metavar="ID", help="A conversation's id, `default` or `new`.")
-]
-PermissionMode = Annotated[
-    str,
-    typer.Option(
-        "--mode",
-        metavar="MODE",
-        help="How much this conversation asks from now on: strict, standard, acceptEdits or unrestricted.",
-    ),
-]
-Lan = Annotated[bool, typer.Option("--lan", help="Also listen with TLS for phones in this network.")]
-LanPort = Annotated[int, typer.Option(metavar="PORT", help="The port of --lan; without it the one behind --port.")]
-TlsCert = Annotated[
-    str, typer.Option(metavar="FILE", help="A certificate chain in PEM; with --lan instead of one made here.")
-]
-TlsKey = Annotated[str, typer.Option(metavar="FILE", help="Its key in PEM.")]
-PublicUrl = Annotated[str, typer.Option(metavar="URL", help="Where a proxy with a certificate shows this hub.")]
-PublicName = Annotated[
-    list[str], typer.Option(metavar="NAME", help="A host name under which the hub is reached; may be repeated.")
-]
-LogFile = Annotated[
-    str, typer.Option("--log-file", metavar="FILE", help="Log there, with rotation, not to standard error.")
-]
-WhileFd = Annotated[int, typer.Option("--while-fd", hidden=True)]
 
 
 def _show_version(wanted: bool) -> None:
@@ -351,64 +334,6 @@ def sandbox_run(
     from lodger_cli.sandbox import run
 
     run(context.args, explain=explain)
-
-
-System = Annotated[bool, typer.Option("--system", help="For the machine (as root), not for the user who types.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
-
-
-@service.command("install")
-def service_install(
-    system: System = False,
-    only: Annotated[str, typer.Option(metavar="PART", help="`hub` or `daemon`; without it both.")] = "",
-    run_as: Annotated[
-        str, typer.Option(metavar="USER", help="With --system: the user to run as; `lodger` without it.")
-    ] = "",
-    port: Annotated[int, typer.Option(metavar="PORT", help="The hub's port on loopback.")] = 8377,
-    lan: Lan = False,
-    lan_port: LanPort = -1,
-    tls_cert: TlsCert = "",
-    tls_key: TlsKey = "",
-    public_url: PublicUrl = "",
-    public_name: PublicName = [],  # noqa: B006 - typer's way to say "none", and it is only read
-    dry_run: DryRun = False,
-    as_json: Json = False,
-) -> None:
-    """Start hub and daemon with the machine, and keep them running.
-
-    When the settings name a hub elsewhere, only the daemon is installed.
-    """
-    from lodger_cli.serve import HubFlags
-    from lodger_cli.service import Wish, install
-
-    if only not in ("", "hub", "daemon"):
-        raise typer.BadParameter("hub or daemon", param_hint="--only")
-    flags = HubFlags("127.0.0.1", port, lan, lan_port, tls_cert, tls_key, public_url, tuple(public_name))
-    install(Wish(system, as_json, dry_run, flags, only, run_as))
-
-
-@service.command("status")
-def service_status(system: System = False, as_json: Json = False) -> None:
-    """What is installed, and whether it runs."""
-    from lodger_cli.service import Wish, status
-
-    status(Wish(system, as_json))
-
-
-@service.command("restart")
-def service_restart(system: System = False, dry_run: DryRun = False, as_json: Json = False) -> None:
-    """Restart what is installed. Commands that agents run go on meanwhile."""
-    from lodger_cli.service import Wish, restart
-
-    restart(Wish(system, as_json, dry_run))
-
-
-@service.command("uninstall")
-def service_uninstall(system: System = False, dry_run: DryRun = False, as_json: Json = False) -> None:
-    """Stop the services and remove their files. Settings, memory and messages stay."""
-    from lodger_cli.service import Wish, uninstall
-
-    uninstall(Wish(system, as_json, dry_run))
 
 
 def main() -> None:
