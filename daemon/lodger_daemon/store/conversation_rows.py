@@ -9,6 +9,7 @@
     find(connection, conversation_id) -> ConversationRecord | None       by its id alone; `default` finds none
     newest(connection, agent_id | None, limit, hidden=True) -> tuple[ConversationRecord, ...]
     is_hidden(connection, key) -> bool
+    is_taken(connection, conversation_id) -> bool
     keys(connection) -> tuple[ConversationKey, ...]
     folders(connection, limit) -> dict[ConversationKey, str]     those that have a folder of their own
     describe(connection, record)                     store summary, tags, model, hidden, archived_at, updated_at
@@ -151,6 +152,14 @@ def is_hidden(connection: sqlite3.Connection, key: ConversationKey) -> bool:
         (key.agent_id, key.conversation_id),
     ).fetchone()
     return bool(row and row[0])
+
+
+def is_taken(connection: sqlite3.Connection, conversation_id: str) -> bool:
+    """Whether any conversation of this machine, also of a deleted agent, has this id."""
+    found = connection.execute(
+        "SELECT 1 FROM conversations WHERE conversation_id = ? LIMIT 1", (conversation_id,)
+    ).fetchone()
+    return found is not None
 
 
 def keys(connection: sqlite3.Connection) -> tuple[ConversationKey, ...]:
