@@ -218,10 +218,13 @@ def error_body(fault: dict[str, Any], is_anthropic: bool) -> dict[str, Any]:
 
 
 class Endpoint:
-    def __init__(self, models: list[dict[str, Any]], fallback: dict[str, Any], is_ollama: bool, window: int) -> None:
+    def __init__(
+        self, models: list[dict[str, Any]], fallback: dict[str, Any], is_ollama: bool, window: int, props: int
+    ) -> None:
         self.models = models
         self.is_ollama = is_ollama
         self.window = window
+        self.props = props
         self.holds_window = False
         self.without_tools = ""
         self.fallback = fallback
@@ -273,8 +276,8 @@ class Endpoint:
                 details |= {"capabilities": ["completion", "tools", "thinking"], "template": "{{ .Tools }}"}
                 details |= {"parameters": 'temperature 0.7\nnum_ctx 6144\nstop "<|end|>"'}
                 self.whole(writer, 200, details)
-            case "GET", "/props" if self.window and not self.is_ollama:
-                self.whole(writer, 200, {"default_generation_settings": {"n_ctx": self.window}, "total_slots": 1})
+            case "GET", "/props" if self.props:
+                self.whole(writer, 200, {"default_generation_settings": {"n_ctx": self.props}, "total_slots": 1})
             case "POST", "/v1/chat/completions" | "/v1/messages" | "/api/chat":
                 return await self.answer(path, headers, body, reader, writer)
             case _:
@@ -404,6 +407,7 @@ async def main() -> None:
     parser.add_argument("--hold-window", action="store_true", help="refuse what does not fit into the window")
     parser.add_argument("--without-tools", default="", help="the answer to requests that offer no tools")
     parser.add_argument("--script", help="a file with the script for requests that bring none")
+    parser.add_argument("--props", type=int, default=0, help="context window to state at /props, as llama.cpp does")
     parser.add_argument("--ollama", action="store_true", help="have Ollama's habits and routes")
     parser.add_argument("--stay", action="store_true", help="do not end when standard input is closed")
     options = parser.parse_args()
@@ -412,7 +416,7 @@ async def main() -> None:
         fallback = json.loads(pathlib.Path(options.script).read_text(encoding="utf-8"))
     window = {"context_length": options.window} if options.window else {}
     models = [{"id": name, "object": "model", **window} for name in options.models.split(",")]
-    endpoint = Endpoint(models, fallback, options.ollama, options.window)
+    endpoint = Endpoint(models, fallback, options.ollama, options.window, options.props)
     endpoint.holds_window, endpoint.without_tools = options.hold_window, options.without_tools
     server = await asyncio.start_server(endpoint.connection, "127.0.0.1", options.port, limit=64 * 2**20)
     port = server.sockets[0].getsockname()[1]

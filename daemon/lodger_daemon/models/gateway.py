@@ -1,6 +1,7 @@
 """The daemon's one door to models: which exist, which is the default, and one step of any of them."""
 
 import asyncio
+import contextlib
 import json
 import os
 from collections.abc import AsyncGenerator, Mapping
@@ -42,6 +43,8 @@ from lodger_daemon.paths import Paths
 _PROBE_AGAIN_AFTER_S: Final = 60.0
 _ASK_AGAIN_AFTER_S: Final = 30.0
 """A provider that did not list its models is left alone for so long: the answer may take seconds to fail again."""
+_DESCRIPTION_WAIT_S: Final = 1.0
+"""What a description may wait for a provider's list; a server on this machine answers within milliseconds."""
 _LITELLM_START_LIMIT_S: Final = 60.0
 """Its import takes 4 to 12 s (ECOSYSTEM.md section 2), more on a busy machine."""
 
@@ -83,6 +86,9 @@ class Models:
         self._reachable: dict[str, str] = {}
         """Provider to what was wrong when it was last asked; empty text when it answered."""
         self._refused_at: dict[str, float] = {}
+        self._windows: dict[str, int] = {}
+        """Handle to what its provider said it reads when it refused a longer request."""
+        self._listings: dict[str, asyncio.Task[tuple[ListedModel, ...]]] = {}
         self._probed_at = float("-inf")
         self._probe: asyncio.Task[None] | None = None
         self._warming: asyncio.Task[None] | None = None
@@ -99,7 +105,7 @@ class Models:
 
     async def aclose(self) -> None:
         """End every process of this room."""
-        for task in (self._warming, self._probe):
+        for task in (self._warming, self._probe, *self._listings.values()):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -125,6 +131,8 @@ class Models:
                 yield chunk
         except ModelFailure as failure:
             self.outcomes.failed(request.handle, failure)
+            if failure.context_window is not None:
+                self._windows[request.handle] = failure.context_window
             raise _with_advice(failure, name) from None
         finally:
             await chunks.aclose()
@@ -152,9 +160,10 @@ class Models:
         await asyncio.gather(*(self._list(provider) for provider in providers))
         default = await self.default_handle()
         found = [
-            entry(provider, model, place_in_words(provider.source), f"{provider.name}/{model.name}" == default)
+            entry(provider, model, place_in_words(provider.source), handle == default, self._windows.get(handle, 0))
             for provider in providers
             for model in models_of(provider, self._listed.get(provider.name, ()))
+            if (handle := f"{provider.name}/{model.name}")
         ]
         return (*found, _practice_entry(default))
 
@@ -168,8 +177,11 @@ class Models:
             provider = self._registry.get(name)
         if provider is None or not model:
             return None
+        if provider.is_loopback or name not in KNOWN:
+            await self._listed_soon(provider)
         listed = next((m for m in self._listed.get(name, ()) if m.name == model), ListedModel(model))
-        return entry(provider, listed, place_in_words(provider.source))
+        learned = self._windows.get(handle, 0)
+        return entry(provider, listed, place_in_words(provider.source), learned_window=learned)
 
     async def connect(self, provider: str, fields: dict[str, str]) -> None:
         """Store a provider's address and key on this machine.
@@ -239,6 +251,7 @@ class Models:
 
     def _renew(self, name: str) -> None:
         self._listed.pop(name, None)
+        self._windows = {handle: size for handle, size in self._windows.items() if split_handle(handle)[0] != name}
         self._reachable.pop(name, None)
         self._refused_at.pop(name, None)
         for link in (self._lean, self._litellm):
@@ -277,6 +290,15 @@ class Models:
         self._listed[provider.name] = listed
         return listed
 
+    async def _listed_soon(self, provider: Provider) -> None:
+        """Wait for what the provider says of its models, not for long: then the table has to do."""
+        if provider.name in self._listed:
+            return
+        listing = self._listings.get(provider.name)
+        if listing is None or listing.done():
+            listing = self._listings[provider.name] = asyncio.create_task(self._list(provider))
+        await asyncio.wait({listing}, timeout=_DESCRIPTION_WAIT_S)
+
     async def _warm(self) -> None:
         try:
             await self._lean.start()
@@ -305,6 +327,9 @@ class Models:
             if provider is not None and provider.source == "found":
                 self._listed[name] = models
                 self._reachable[name] = ""
+                # Asked again by the worker, which also finds out how much each model reads.
+                with contextlib.suppress(ModelFailure):
+                    self._listed[name] = await self._lean.list_models(provider) or models
 
 
 def _with_advice(failure: ModelFailure, provider: str) -> ModelFailure:

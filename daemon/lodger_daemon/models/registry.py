@@ -37,6 +37,7 @@ class Registry:
     ) -> None:
         """Raises: ValueError for settings that name no usable provider, in words for the person."""
         self._environment = environment
+        self._credentials = _credentials(environment)
         self._file = file
         self._settings = {name: provider_from_settings(check_name(name), fields) for name, fields in settings.items()}
         self._stored = _read(file)
@@ -49,7 +50,9 @@ class Registry:
             if name not in merged and (provider := _from_stored(name, fields)):
                 merged[name] = provider
         for name in KNOWN:
-            if name not in merged and (provider := _from_environment(name, self._environment)):
+            if name not in merged and (
+                provider := _from_environment(name, self._environment, name in self._credentials)
+            ):
                 merged[name] = provider
         for name, provider in self._found.items():
             merged.setdefault(name, provider)
@@ -112,9 +115,18 @@ def _from_stored(name: str, fields: JsonObject) -> Provider | None:
         return None
 
 
-def _from_environment(name: str, environment: Mapping[str, str]) -> Provider | None:
+def _credentials(environment: Mapping[str, str]) -> frozenset[str]:
+    """Names of what the service manager hands us; they stay as they are while we run."""
+    folder = environment.get("CREDENTIALS_DIRECTORY")
     try:
-        return provider_from_environment(name, environment)
+        return frozenset(entry.name for entry in Path(folder).iterdir()) if folder else frozenset()
+    except OSError:
+        return frozenset()
+
+
+def _from_environment(name: str, environment: Mapping[str, str], has_credential: bool) -> Provider | None:
+    try:
+        return provider_from_environment(name, environment, has_credential=has_credential)
     except ValueError:
         # An address variable that holds no address: as if it were not set.
         return None

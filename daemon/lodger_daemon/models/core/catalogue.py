@@ -4,14 +4,24 @@ from collections.abc import Sequence
 
 from lodger_daemon.models.contract import ModelInfo
 from lodger_daemon.models.core.frames import ListedModel
-from lodger_daemon.models.core.providers import KNOWN, Provider
+from lodger_daemon.models.core.providers import KNOWN, LOCAL_SERVERS, Provider
 from lodger_daemon.models.core.windows import window_of
 
 
-def entry(provider: Provider, listed: ListedModel, description: str, is_default: bool = False) -> ModelInfo:
-    """A setting wins over what the provider says, that over the table."""
-    guess = window_of(listed.name, is_local=provider.source == "found")
+def entry(
+    provider: Provider, listed: ListedModel, description: str, is_default: bool = False, learned_window: int = 0
+) -> ModelInfo:
+    """A setting wins over what the provider says, that over the table.
+
+    Args:
+        learned_window: what a refused request taught, 0 for nothing. It wins over all but a smaller setting.
+    """
+    guess = window_of(
+        listed.name, is_local=provider.source == "found" or (provider.is_loopback and provider.name in LOCAL_SERVERS)
+    )
     window = provider.context_window or listed.context_window or guess.context_tokens
+    if learned_window:
+        window = min(learned_window, provider.context_window or learned_window)
     return ModelInfo(
         handle=f"{provider.name}/{listed.name}",
         label=listed.name,

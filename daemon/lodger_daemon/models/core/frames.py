@@ -222,7 +222,6 @@ def _window_in(row: JsonObject) -> int:
         (row, "max_context_length"),
         (row, "max_input_tokens"),
         (top, "context_length"),
-        (meta, "n_ctx_train"),
     ):
         if size := as_count(holder.get(name)):
             return size

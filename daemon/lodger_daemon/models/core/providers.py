@@ -125,11 +125,13 @@ def split_handle(handle: str) -> tuple[str, str]:
     return (provider, model) if slash else ("", handle)
 
 
-def provider_from_environment(name: str, environment: Mapping[str, str]) -> Provider | None:
-    """A provider whose key or address stands in the environment."""
+def provider_from_environment(
+    name: str, environment: Mapping[str, str], *, has_credential: bool = False
+) -> Provider | None:
+    """A provider whose key or address stands in the environment, or whose key the service manager hands us."""
     known = KNOWN[name]
     url = next((environment[v] for v in known.url_variables if environment.get(v)), "")
-    if not url and not any(environment.get(v) for v in known.key_variables):
+    if not url and not has_credential and not any(environment.get(v) for v in known.key_variables):
         return None
     return Provider(
         name,

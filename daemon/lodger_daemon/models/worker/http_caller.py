@@ -16,6 +16,7 @@ from lodger_daemon.models.core.frames import ListedModel, ListOrder, Report, Ste
 from lodger_daemon.models.core.json_fields import parse_object
 from lodger_daemon.models.core.providers import Dialect, Provider
 from lodger_daemon.models.keys import KeyRefused, KeyStore
+from lodger_daemon.models.worker.local_windows import ask_windows
 from lodger_daemon.models.worker.outbox import Outbox
 
 _CONNECT_LIMIT_S: Final = 10.0
@@ -87,8 +88,8 @@ class HttpCaller:
         headers = await self._headers_for(provider)
         tail = "/v1/models" if provider.dialect is Dialect.ANTHROPIC else "/models"
         try:
+            client = self._client(provider)
             async with asyncio.timeout(_LIST_LIMIT_S):
-                client = self._client(provider)
                 async with client.stream("GET", provider.base_url + tail, headers=headers) as response:
                     body = await _read_limited(response.aiter_bytes(), _WHOLE_LIMIT_BYTES)
         except (httpx.HTTPError, TimeoutError) as fault:
@@ -96,7 +97,12 @@ class HttpCaller:
         if response.status_code != 200:
             failure = failure_of_response(response.status_code, response.headers, body, time.time())
             raise _without_key(failure, headers)
-        return listed_models(parse_object(body) or {})
+        models = listed_models(parse_object(body) or {})
+        # Providers of the world have no such routes, and the table knows their models.
+        is_local = provider.is_loopback and provider.dialect is Dialect.OPENAI
+        if is_local and not all(model.context_window for model in models):
+            models = await ask_windows(client, provider.base_url, headers, models)
+        return models
 
     async def forget(self, provider_name: str) -> None:
         self._headers.pop(provider_name, None)

@@ -22,7 +22,7 @@ from lodger_daemon.models.registry import Registry
 from lodger_daemon.paths import Paths
 from lodger_daemon.system_clock import SystemClock
 from support.endpoint_process import EndpointProcess, model_endpoint
-from support.model_contract import collect, scripted, texts
+from support.model_contract import collect, failure, scripted, texts
 
 
 @pytest.fixture
@@ -72,6 +72,17 @@ def test_a_name_that_is_no_name_is_refused(tmp_path: Path, name: str) -> None:
         provider_from_settings("mine", {})
 
 
+def test_a_key_that_the_service_manager_hands_over_makes_its_provider_known(tmp_path: Path) -> None:
+    handed = tmp_path / "credentials"
+    handed.mkdir()
+    for name in ("anthropic", "unheard-of"):
+        (handed / name).write_text("key")
+    known = Registry({}, {"CREDENTIALS_DIRECTORY": str(handed)}, tmp_path / "providers.json").all()
+    assert list(known) == ["anthropic"]
+    assert known["anthropic"].base_url == "https://api.anthropic.com"
+    assert Registry({}, {"CREDENTIALS_DIRECTORY": "/nowhere"}, tmp_path / "providers.json").all() == {}
+
+
 def test_a_worker_gets_little_of_the_environment() -> None:
     environment = {"PATH": "/bin", "OPENAI_API_KEY": "k", "AWS_PROFILE": "p", "SECRET": "s", "PERPLEXITY_API_KEY": "q"}
     assert worker_environment(environment, Dialect.OPENAI) == {
@@ -88,7 +99,7 @@ def test_windows_from_the_table_and_from_providers() -> None:
     assert window_of("never-heard-of").context_tokens == 128_000
     rows = [{"id": "a", "context_length": 5}, {"id": "b", "meta": {"n_ctx_train": 9}}, {"id": "c"}, {"x": 1}]
     listed = listed_models({"data": list(rows)})
-    assert listed == (ListedModel("a", 5), ListedModel("b", 9), ListedModel("c"))
+    assert listed == (ListedModel("a", 5), ListedModel("b"), ListedModel("c"))
 
 
 def test_the_first_model_of_a_provider() -> None:
@@ -135,3 +146,53 @@ async def test_connect_says_what_is_missing(tmp_path: Path) -> None:
             await models.connect(provider, dict(fields))
     assert not (tmp_path / "config").exists()
     await models.aclose()
+
+
+@pytest.mark.parametrize(
+    ("options", "window"),
+    [
+        (("--window", "9000"), 9000),
+        (("--window", "0", "--props", "4096"), 4096),
+        (("--window", "0", "--ollama"), 6144),
+        (("--window", "0"), 16_384),
+    ],
+)
+async def test_a_local_server_is_asked_how_much_it_reads(tmp_path: Path, options: tuple[str, ...], window: int) -> None:
+    with model_endpoint("--models", "alpha", *options) as endpoint:
+        models = make(tmp_path, local={"ollama": f"{endpoint.url}/v1"})
+        try:
+            info = await models.describe("ollama/alpha")
+            assert info is not None
+            assert (info.context_window, info.source) == (window, "found")
+        finally:
+            await models.aclose()
+
+
+async def test_a_server_of_the_persons_own_is_asked_before_its_first_step(tmp_path: Path) -> None:
+    with model_endpoint("--models", "alpha", "--window", "0", "--props", "2048") as endpoint:
+        paths = Paths(tmp_path / "config", tmp_path / "state", tmp_path / "work", tmp_path)
+        settings = {"mine": {"base_url": f"{endpoint.url}/v1"}, "gone": {"base_url": "http://127.0.0.1:9/v1"}}
+        models = Models(paths, SystemClock(), settings, {}, local_servers={})
+        try:
+            found = await models.describe("mine/alpha"), await models.describe("gone/x")
+            assert [info.context_window for info in found if info] == [2048, 128_000]
+        finally:
+            await models.aclose()
+
+
+async def test_a_refused_request_teaches_how_much_a_model_reads(tmp_path: Path, endpoint: EndpointProcess) -> None:
+    models = make(tmp_path, environment={"OPENAI_BASE_URL": f"{endpoint.url}/v1"})
+    too_long = {"status": 400, "type": "invalid_request_error", "code": "context_length_exceeded"}
+    words = {"message": "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."}
+    try:
+        await failure(models, scripted("openai/alpha", {"fault": too_long | words}))
+        taught, other = await models.describe("openai/alpha"), await models.describe("openai/beta")
+        assert [info.context_window for info in (taught, other) if info] == [4096, 200_000]
+        shown = {info.handle: info.context_window for info in await models.list_models()}
+        assert shown["openai/alpha"] == 4096
+        await models.connect("openai", {"base_url": f"{endpoint.url}/v1", "api_key": "sk-x"})
+        forgotten = await models.describe("openai/alpha")
+        assert forgotten is not None
+        assert forgotten.context_window == 200_000
+    finally:
+        await models.aclose()

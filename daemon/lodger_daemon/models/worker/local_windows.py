@@ -1,0 +1,76 @@
+"""Asks a server what its model list left out: how much each model reads."""
+
+import asyncio
+from typing import Final
+
+import httpx
+
+from lodger_daemon.models.core.failures import BODY_LIMIT_BYTES
+from lodger_daemon.models.core.frames import ListedModel
+from lodger_daemon.models.core.json_fields import parse_object
+from lodger_daemon.models.core.window_answers import (
+    window_in_props,
+    window_in_show,
+    windows_in_listing,
+    windows_in_running,
+    with_windows,
+)
+from lodger_daemon.models.core.windows import LOCAL
+from lodger_tools.json_value import JsonObject
+
+LIMIT_S: Final = 2.0
+"""Of all questions together; they are asked at once, of a server that has just answered."""
+_MODELS_ASKED: Final = 32
+
+
+async def ask_windows(
+    client: httpx.AsyncClient, base_url: str, headers: dict[str, str], models: tuple[ListedModel, ...]
+) -> tuple[ListedModel, ...]:
+    """The models with what could be learned; as they were where nobody knows."""
+    asking = _Asking(client, base_url.removesuffix("/v1"), headers)
+    unknown = [model.name for model in models if not model.context_window]
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            if size := window_in_props(await asking.get("/props")):
+                return with_windows(models, dict.fromkeys(unknown, size))
+            if loaded := windows_in_listing(await asking.get("/api/v0/models")):
+                return with_windows(models, {name: loaded[name] for name in unknown if name in loaded})
+            running = windows_in_running(await asking.get("/api/ps"))
+            rest = [name for name in unknown if name not in running][:_MODELS_ASKED]
+            shown = await asyncio.gather(*(asking.post("/api/show", {"model": name}) for name in rest))
+            sizes = {
+                name: window_in_show(answer, LOCAL.context_tokens) for name, answer in zip(rest, shown, strict=True)
+            }
+            return with_windows(models, running | {name: size for name, size in sizes.items() if size})
+    except TimeoutError:
+        return models
+
+
+class _Asking:
+    def __init__(self, client: httpx.AsyncClient, root: str, headers: dict[str, str]) -> None:
+        self._client = client
+        self._root = root
+        self._headers = headers
+
+    async def get(self, path: str) -> JsonObject:
+        return await self._ask("GET", path, None)
+
+    async def post(self, path: str, body: JsonObject) -> JsonObject:
+        return await self._ask("POST", path, body)
+
+    async def _ask(self, method: str, path: str, body: JsonObject | None) -> JsonObject:
+        """Empty for anything but a good answer: most servers have most of these routes not."""
+        try:
+            request = self._client.build_request(method, self._root + path, json=body, headers=self._headers)
+            response = await self._client.send(request, stream=True)
+            try:
+                answer = b""
+                async for piece in response.aiter_bytes():
+                    answer += piece
+                    if len(answer) > BODY_LIMIT_BYTES:
+                        return {}
+            finally:
+                await response.aclose()
+        except httpx.HTTPError:
+            return {}
+        return (parse_object(answer) or {}) if response.status_code == 200 else {}
