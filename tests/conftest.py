@@ -5,6 +5,7 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="the full counts of seeded and long tests")
+    parser.addoption("--memory-seed", help="one seed of the shared memories: SEED:MACHINES:hub or :foreign")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

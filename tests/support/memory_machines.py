@@ -42,10 +42,16 @@ class QuickClock:
 class Machine:
     """One daemon's memory."""
 
-    def __init__(self, folder: Path, hub: RunningHost | None, seam: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        hub: RunningHost | None,
+        seam: Callable[[str], None] | None = None,
+        clock: QuickClock | None = None,
+    ) -> None:
         self.paths = Paths(folder / "config", folder / "state", folder / "workspace", folder / "home")
         self.boxes = PlainBoxes(lambda agent: str(self.paths.agents / agent / "checkout"))
-        self.clock = QuickClock()
+        self.clock = clock or QuickClock()
         self.box = BoxKey(AGENT, str(folder / "workspace"))
         self.hub = hub
         self.memory = Memory(

@@ -1,0 +1,88 @@
+"""R11, G7: machines that share a memory over a bad wire lose nothing and end up the same. Real git on both sides.
+
+A fixed base set of seeds, then fresh ones until the time is up; `make soak` runs 300 seeds with ten machines.
+A failing seed prints itself: `pytest tests/integration/memory/test_many_machines.py --memory-seed N:MACHINES:REMOTE`.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from support.faulty_wire import running_faulty_wire
+from support.foreign_git_host import running_foreign_host
+from support.git_host_server import running_git_host
+from support.memory_machines import AGENT
+from support.memory_world import Remote, World
+
+LIMIT_S = 100.0
+"""Of `make test`, with the fixed ones, which run however long they take."""
+FIXED = (*((seed, 2 if seed % 3 else 3, ("hub", "foreign")[seed % 2]) for seed in range(8)), (100, 10, "hub"))
+SEED_LIMIT_S = 240.0
+"""No seed may hang; ten machines on a busy computer take their time."""
+SOAK_SEEDS = 300
+SOAK_MACHINES = 10
+
+
+@asynccontextmanager
+async def world(seed: int, machines: int, kind: str, folder: Path) -> AsyncIterator[World]:
+    with ExitStack() as stack:
+        if kind == "hub":
+            host = stack.enter_context(running_git_host(folder / "hub"))
+            url, repository = host.base_url, host.host._repositories.path(AGENT)
+        else:
+            url = stack.enter_context(running_foreign_host(folder / "foreign", AGENT))
+            repository = folder / "foreign" / "v1" / "git" / AGENT / "state.git"
+        wire = stack.enter_context(running_faulty_wire(url))
+        made = World(seed, machines, folder, Remote(wire, repository, announces=kind == "hub"))
+        try:
+            yield made
+        finally:
+            await made.aclose()
+
+
+async def play(seed: int, machines: int, kind: str, folder: Path) -> int:
+    async with world(seed, machines, kind, folder) as made:
+        try:
+            async with asyncio.timeout(SEED_LIMIT_S):
+                await made.live()
+                await made.heal()
+            made.check()
+        except BaseException:
+            print(f"\nFAILED: --memory-seed {seed}:{machines}:{kind}\n" + "\n".join(made.story))
+            raise
+        return len(made.markers)
+
+
+def seeds(soak: bool, one: str | None) -> Iterator[tuple[int, int, str]]:
+    if one is not None:
+        seed, machines, kind = one.split(":")
+        yield int(seed), int(machines), kind
+        return
+    yield from FIXED
+    fresh = max(1000, int(time.time()))
+    if soak:
+        yield from ((fresh + number, SOAK_MACHINES, ("hub", "foreign")[number % 2]) for number in range(SOAK_SEEDS))
+        return
+    began = time.monotonic()
+    number = 0
+    while time.monotonic() - began < LIMIT_S:
+        yield fresh + number, 2 + number % 2, ("hub", "foreign")[number % 2]
+        number += 1
+
+
+@pytest.mark.timeout(0)
+async def test_r11_nothing_is_lost_and_all_end_up_the_same(
+    tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    soak, one = bool(request.config.getoption("--soak")), request.config.getoption("--memory-seed")
+    began, count, commits = time.monotonic(), 0, 0
+    for seed, machines, kind in seeds(soak, one):
+        commits += await play(seed, machines, kind, tmp_path / f"{seed}-{count}")
+        count += 1
+    with capsys.disabled():
+        took_s = time.monotonic() - began
+        print(f"\nmemories shared over a bad wire: {count} seeds, {commits} commits, {took_s:.0f} s")
