@@ -54,6 +54,30 @@ def rotate(wanted: str, *, as_json: bool) -> None:
         say("The client token of this machine is replaced.")
 
 
+def release(wanted: str, *, as_json: bool) -> None:
+    """Let another token have a machine's id: for one that was set up anew, or took another's place on purpose."""
+    hub = _hub(as_json=as_json)
+    machine = _find_machine(hub, wanted, as_json=as_json)
+    _ask(hub, "POST", f"/v1/machines/{_quoted(machine['deviceId'])}/release", as_json=as_json)
+    if as_json:
+        say_json({"type": "released", "machine_id": machine["deviceId"], "name": machine["connectionName"]})
+    else:
+        say(f"{machine['connectionName']} is released: the next machine that comes under its id has it.")
+
+
+def _find_machine(hub: HubApi, wanted: str, *, as_json: bool) -> Device:
+    """By its id, or by a name that only one machine has."""
+    machines: list[Device] = _ask(hub, "GET", "/v1/environments?limit=200", as_json=as_json)["connections"]
+    found = [one for one in machines if one["deviceId"] == wanted] or [
+        one for one in machines if one["connectionName"] == wanted
+    ]
+    if len(found) != 1:
+        how_many = "no machine" if not found else f"{len(found)} machines"
+        shown = ", ".join(f"{one['connectionName']} ({one['deviceId']})" for one in machines) or "none"
+        fail(f"{how_many} called {wanted!r}; the hub knows {shown}", Exit.USAGE, as_json=as_json)
+    return found[0]
+
+
 def _find(hub: HubApi, wanted: str, *, as_json: bool) -> Device:
     """By id, or by a name that only one device has."""
     devices: list[Device] = _ask(hub, "GET", "/v1/devices", as_json=as_json)["devices"]

@@ -193,6 +193,17 @@ def devices_rotate(
     run(device, as_json=as_json)
 
 
+@devices.command("release")
+def devices_release(
+    machine: Annotated[str, typer.Argument(metavar="MACHINE", help="A machine's id, or its name.")],
+    as_json: Json = False,
+) -> None:
+    """Let another token have a machine's id, as when the machine was set up anew."""
+    from lodger_cli.devices import release as run
+
+    run(machine, as_json=as_json)
+
+
 @app.command()
 def ask(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The message; `-` reads it from standard input.")],

@@ -73,6 +73,7 @@ def routes(handlers: Handlers, gate: Gate) -> tuple[GuardedRoute, ...]:
         ("DELETE", "/v1/devices/{device_id}", AuthClass.CLIENT, devices.revoke),
         ("POST", "/v1/devices/{device_id}/rotate", AuthClass.CLIENT, devices.rotate),
         ("POST", "/v1/machines/{device_id}/mailbox", AuthClass.CLIENT, mailbox.post),
+        ("POST", "/v1/machines/{device_id}/release", AuthClass.OWNER, environments.release),
         ("GET", "/v1/machines/{device_id}/mailbox", AuthClass.CLIENT, mailbox.sent),
         ("DELETE", "/v1/machines/{device_id}/mailbox/{client_message_id}", AuthClass.CLIENT, mailbox.take_back),
     )

@@ -132,6 +132,10 @@ async def test_a_second_machine_joins_with_a_code_and_is_revoked_alone(world: Wo
         (await world.run(a, "devices", "revoke", joined["device_id"])).ok()
         while await connected() != [False]:  # noqa: ASYNC110 - asked over HTTP
             await asyncio.sleep(0.05)
+    assert (await world.run(a, "devices", "release", "nobody")).code == 2
+    (machine,) = (await asyncio.to_thread(call, url, own, "GET", "/v1/environments"))[1]["connections"]
+    released = (await world.run(a, "devices", "release", machine["connectionName"], "--json")).ok().json
+    assert released["machine_id"] == machine["deviceId"]
     # The machine token of the hub's own machine still works, and a phone's code is no machine's.
     machine_token = (a.state / "hub" / "machine.token").read_text().strip()
     assert (await asyncio.to_thread(call, url, machine_token, "GET", "/v1/environments"))[0] == 200

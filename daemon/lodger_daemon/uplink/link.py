@@ -16,7 +16,7 @@ from lodger_daemon.uplink.core.status import HubClock, UplinkState, UplinkStatus
 from lodger_daemon.uplink.core.wake import ClockReading, Gap, gap_between
 from lodger_daemon.uplink.dial import Dialler, Sockets
 from lodger_daemon.uplink.errors import AttemptFailed
-from lodger_daemon.uplink.registration import Identity, Lease, check_hub_url, make_tls, register
+from lodger_daemon.uplink.registration import Identity, Lease, check_hub_url, is_machine_connected, make_tls, register
 from lodger_daemon.uplink.router import FrameRouter, HubHearer
 from lodger_daemon.uplink.session import LinkEnd, Session
 from lodger_daemon.uplink.timing import UplinkTiming
@@ -30,6 +30,18 @@ TokenProvider = Callable[[], Awaitable[str]]
 
 DIALS_PER_LEASE: Final = 3
 """So many failed dials in a row, and the hub is asked again where its socket is."""
+
+EMPTY_LOOKS: Final = 2
+"""One could fall into the moment in which the other connects anew."""
+
+SUPERSEDED: Final = (
+    "another process is connected to the hub as this machine; stop it and restart this daemon. If both use copies of "
+    "one state folder, delete `device-id` in one of them"
+)
+SUPERSEDED_LOOKING: Final = (
+    "another process is connected to the hub as this machine; its place is taken once it is gone. If both use copies "
+    "of one state folder, stop one and delete `device-id` there"
+)
 
 
 class Uplink:
@@ -126,7 +138,7 @@ class Uplink:
         end = await self._live(sockets, self._lease)
         match end.meaning:
             case CloseMeaning.SUPERSEDED:
-                await self._stand_aside()
+                await self._stand_aside(self._lease)
                 return
             case CloseMeaning.LEASE_UNKNOWN:
                 self._lease = None
@@ -216,12 +228,30 @@ class Uplink:
         logger.info("uplink ended after %.0f s: %s", lasted_s, end.reason)
         return end
 
-    async def _stand_aside(self) -> None:
+    async def _stand_aside(self, lease: Lease) -> None:
+        """Until told to resume, or until a hub of ours shows the place empty: dialling while another process has it
+        would only take it back and forth."""
         self._resumed.clear()
-        logger.warning("another process has taken this machine's place at the hub; not dialling until told to")
-        self._show(UplinkState.SUPERSEDED, "another process has taken this machine's place at the hub")
-        await self._resumed.wait()
+        looks = lease.enveloped
+        words = SUPERSEDED_LOOKING if looks else SUPERSEDED
+        logger.warning("uplink: %s", words)
+        empty = 0
+        while empty < EMPTY_LOOKS and not self._resumed.is_set():
+            due = self._clock.mono() + self._timing.place_look_s
+            next_look_at = self._clock.wall() + self._timing.place_look_s if looks else None
+            self._show(UplinkState.SUPERSEDED, words, next_attempt_at=next_look_at)
+            while self._clock.mono() < due and not self._resumed.is_set():
+                await self._clock.sleep(min(self._timing.wake_check_s, self._timing.place_look_s))
+            empty = empty + 1 if looks and await self._is_place_empty() else 0
         self._lease = None
+
+    async def _is_place_empty(self) -> bool:
+        try:
+            token = await self._read_token()
+        except AttemptFailed:
+            return False
+        connected = await is_machine_connected(self._hub_url, token, self._identity.device_id, self._tls)
+        return connected is False
 
     async def _wait(self, failure: Failure, reason: str, retry_after_s: float | None) -> None:
         """The planned pause; a wake of the machine or `resume` ends it early."""

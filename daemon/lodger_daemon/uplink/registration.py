@@ -1,7 +1,7 @@
-"""The one HTTP call of the uplink (PROTOCOL.md 1.1).
+"""The HTTP calls of the uplink: registering (PROTOCOL.md 1.1), and a look at who has this machine's place.
 
 Written over asyncio's streams, so that a cancelled try leaves nothing behind, and read by the standard library's
-parser: a whole HTTP client would cost memory for the one call that is made.
+parser: a whole HTTP client would cost memory for the few calls that are made.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -26,7 +26,8 @@ from lodger_daemon.uplink.errors import AttemptFailed, InsecureHubUrl
 ANSWER_LIMIT_BYTES: Final = 64 * 1024
 REQUEST_LIMIT_S: Final = 15.0
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-SHOWN_REASON_CHARACTERS: Final = 200
+SHOWN_REASON_CHARACTERS: Final = 500
+"""A hub of ours says what to do, which takes some lines."""
 
 
 class Lease(BaseModel):
@@ -109,7 +110,7 @@ async def register(
     """Register once. Raises: AttemptFailed."""
     try:
         async with asyncio.timeout(REQUEST_LIMIT_S):
-            answer = await _post(base_url, token, identity.body(), tls)
+            answer = await _call("POST", base_url, "/v1/environments/register", token, identity.body(), tls)
     except ssl.SSLError as error:
         raise AttemptFailed(Failure.TLS, f"the hub's certificate was not accepted: {_short(str(error))}") from error
     except (TimeoutError, OSError) as error:
@@ -120,6 +121,19 @@ async def register(
     return Registered(_lease(answer, base_url, now_wall), _instant(answer.date))
 
 
+async def is_machine_connected(base_url: str, token: str, device_id: str, tls: ssl.SSLContext | None) -> bool | None:
+    """Whether some process is connected to the hub as this machine; None when the hub does not tell."""
+    try:
+        async with asyncio.timeout(REQUEST_LIMIT_S):
+            answer = await _call("GET", base_url, f"/v1/environments/{quote(device_id, safe='')}", token, b"", tls)
+        shown = json.loads(answer.body) if answer.status == 200 else None
+    except (OSError, TimeoutError, http.client.HTTPException, ValueError, RecursionError):
+        return None
+    if not isinstance(shown, dict) or "connectionId" not in shown:
+        return None
+    return shown["connectionId"] is not None
+
+
 @dataclass(frozen=True, slots=True)
 class _Answer:
     status: int
@@ -128,7 +142,7 @@ class _Answer:
     body: bytes
 
 
-async def _post(base_url: str, token: str, body: bytes, tls: ssl.SSLContext | None) -> _Answer:
+async def _call(method: str, base_url: str, path: str, token: str, body: bytes, tls: ssl.SSLContext | None) -> _Answer:
     parts = urlsplit(base_url)
     assert parts.hostname is not None
     secure = parts.scheme == "https"
@@ -137,7 +151,7 @@ async def _post(base_url: str, token: str, body: bytes, tls: ssl.SSLContext | No
         parts.hostname, port, ssl=(tls or True) if secure else None, limit=ANSWER_LIMIT_BYTES
     )
     head = (
-        f"POST {parts.path}/v1/environments/register HTTP/1.1\r\n"
+        f"{method} {parts.path}{path} HTTP/1.1\r\n"
         f"Host: {parts.netloc.rpartition('@')[2]}\r\n"
         "Connection: close\r\n"
         "User-Agent: lodger\r\n"

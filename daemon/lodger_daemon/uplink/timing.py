@@ -15,5 +15,7 @@ class UplinkTiming:
     """A frame not taken for so long means a path that no longer carries anything."""
     ready_limit_s: float = 30.0
     """The peer's limit for the acknowledgement of a paired socket (PROTOCOL.md 1.2)."""
+    place_look_s: float = 60.0
+    """How often a superseded uplink looks whether its place is free again."""
     time_scale: float = 1.0
     """Factor on every planned wait between tries."""

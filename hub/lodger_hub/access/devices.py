@@ -37,6 +37,9 @@ EVERYWHERE: Final = "*"
 SEEN_EVERY_MS: Final = 60_000
 """How exactly it is kept when a device was last seen."""
 
+REFUSED_KEPT: Final = 1000
+"""Pairs of a machine's id and a token, so that no token can push everything else out of the audit log."""
+
 
 class OpenSockets(Protocol):
     def end_token(self, token_id: str) -> None:
@@ -84,6 +87,7 @@ class Devices:
     _per_source: Lockout = field(default_factory=_code_lock)
     _in_all: Lockout = field(default_factory=_total_lock)
     _seen_at_ms: dict[str, int] = field(default_factory=dict)
+    _refused: set[tuple[str, str]] = field(default_factory=set)
     _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Store, book and token files change together; without it a revoked device could be put back by a rotation under
     way, and of two rotations at once the file could keep the token of one and the store that of the other."""
@@ -94,7 +98,7 @@ class Devices:
         code = code_from(secrets.token_bytes(CODE_CHARACTERS))
         made = PairingCode(digest_of(code), role, now_ms, now_ms + CODE_LIFE_S * 1000)
         await self.store.add_pairing(made, CODES_AT_ONCE)
-        await self._record("pairing_code_made", source)
+        await self._record("pairing_code_made", source, role.value)
         return NewCode(code, made.expires_at_ms)
 
     async def pair(self, typed: str, wished_name: str, source: str) -> Paired:
@@ -123,7 +127,7 @@ class Devices:
             )
         self._per_source.not_wrong(source, closed=here)
         self._in_all.not_wrong(EVERYWHERE, closed=in_all)
-        await self._record("paired", source)
+        await self._record("paired", source, device.id)
         return Paired(dataclasses.replace(device, role=role), text)
 
     async def list(self) -> Sequence[Device]:
@@ -141,6 +145,16 @@ class Devices:
             # Only the moment shown is older than it could be.
             logger.warning("%s", error)
 
+    async def note_refused_machine(self, machine_id: str, caller: Principal, source: str) -> None:
+        """In the audit log, once for each in this hub's life: a daemon tries again without end."""
+        met = (machine_id, caller.device_id)
+        if met not in self._refused and len(self._refused) < REFUSED_KEPT:
+            self._refused.add(met)
+            await self._record("machine_refused", source, f"{machine_id} with the token of {caller.device_id}")
+
+    async def note_released_machine(self, machine_id: str, source: str) -> None:
+        await self._record("machine_released", source, machine_id)
+
     async def revoke(self, device_id: str, source: str) -> None:
         """Its tokens are refused and its sockets ended before this waits for the store; then device, tokens and
         waiting mail are gone for good. Raises: RequestRefused."""
@@ -157,7 +171,7 @@ class Devices:
             raise RequestRefused(404, "unknown_device", "no device has that id; it may be revoked already")
         self._seen_at_ms.pop(device_id, None)
         self.sockets.announce_revoked(device_id)
-        await self._record("revoked", source)
+        await self._record("revoked", source, device_id)
 
     async def rotate(self, device_id: str, by: Principal, source: str) -> str | None:
         """A new token instead of all others of this device. It is returned to a paired device's caller; those of the
@@ -177,7 +191,7 @@ class Devices:
                 raise RequestRefused(404, "unknown_device", "the device was revoked meanwhile")
             self._end_tokens(device_id)
             self.book.add(token)
-        await self._record("rotated", source)
+        await self._record("rotated", source, device_id)
         return None if own else text
 
     def _end_tokens(self, device_id: str) -> None:
@@ -203,8 +217,8 @@ class Devices:
         seen = self._seen_at_ms.get(device.id, device.last_seen_at_ms)
         return Device(device.id, device.name, device.role, device.paired_at_ms, seen)
 
-    async def _record(self, event: str, source: str) -> None:
-        await self.store.record(AuditEntry(self._now_ms(), event, source))
+    async def _record(self, event: str, source: str, subject: str = "") -> None:
+        await self.store.record(AuditEntry(self._now_ms(), event, source, subject))
 
     def _now_ms(self) -> int:
         return int(self.wall() * 1000)

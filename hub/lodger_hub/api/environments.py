@@ -4,7 +4,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
@@ -12,14 +12,23 @@ from starlette.websockets import WebSocket
 
 from lodger_hub.access.core.credentials import SUBPROTOCOL, offered_subprotocols
 from lodger_hub.access.devices import Devices
-from lodger_hub.access.gate import Gate, caller_of, refusal
+from lodger_hub.access.gate import Gate, caller_of, refusal, source_of
+from lodger_hub.access.tokens import own_device_id
 from lodger_hub.api.bodies import RegisterBody, answer, environment_answer, parse_body, read_body
 from lodger_hub.errors import RequestRefused
 from lodger_hub.mailbox.courier import Courier
 from lodger_hub.relay.core.bare import Interest
 from lodger_hub.relay.links import UNKNOWN_LEASE
 from lodger_hub.relay.switchboard import MachineLink, Switchboard
-from lodger_hub.store.contract import Environment, HubStore, Registration
+from lodger_hub.store.contract import (
+    Bond,
+    Environment,
+    HubStore,
+    MachineTaken,
+    Registration,
+    TokenRole,
+    TokenTaken,
+)
 
 PAGE_LIMIT: Final = 200
 PAGE_DEFAULT: Final = 50
@@ -38,13 +47,19 @@ class Environments:
 
     async def register(self, request: Request) -> Response:
         body = parse_body(RegisterBody, await read_body(request), "invalid_registration")
+        caller = caller_of(request)
         earlier = await self.store.by_device(body.device_id)
         # No `conn-` in front: with it the peer's daemon expects ownership routes (CONTROL-PLANE-REST.md section 2).
         connection_id = f"env-{uuid.uuid4().hex}"
-        environment = await self.store.register(
-            Registration(body.device_id, body.connection_name, body.listener_instance_id, body.metadata, connection_id),
-            int(self.wall() * 1000),
+        # The hub's own token is in a file that its person may copy to several machines.
+        bond = Bond(caller.device_id, one_machine=caller.device_id != own_device_id(TokenRole.MACHINE))
+        wanted = Registration(
+            body.device_id, body.connection_name, body.listener_instance_id, body.metadata, connection_id, bond
         )
+        environment = await self.store.register(wanted, int(self.wall() * 1000))
+        if not isinstance(environment, Environment):
+            await self.devices.note_refused_machine(body.device_id, caller, source_of(request))
+            raise _refused(environment, body)
         if earlier is not None:
             self.switchboard.replace(earlier.connection_id)
         base = self.gate.origin(request).replace("http", "ws", 1)
@@ -55,6 +70,14 @@ class Environments:
         if body.metadata.get("relay_envelope") is True:
             offer["relayEnvelope"] = True
         return answer(offer)
+
+    async def release(self, request: Request) -> Response:
+        """The next token that registers this machine has it."""
+        machine_id = request.path_params["device_id"]
+        if not await self.store.release(machine_id):
+            raise RequestRefused(404, "unknown_machine", "no machine has registered under that device id")
+        await self.devices.note_released_machine(machine_id, source_of(request))
+        return answer({"released": True})
 
     async def list(self, request: Request) -> Response:
         limit = _limit(request)
@@ -82,11 +105,15 @@ class Environments:
         query = socket.query_params
         environment = await self.store.by_connection(query.get("connectionId", ""))
         await socket.accept(_subprotocol(socket))
-        if environment is None or query.get("deviceId") != environment.device_id:
+        caller = caller_of(socket)
+        if (
+            environment is None
+            or query.get("deviceId") != environment.device_id
+            or environment.bound_to not in (None, caller.device_id)
+        ):
             await socket.close(UNKNOWN_LEASE.code, UNKNOWN_LEASE.reason)
             return
-        token_id = caller_of(socket).token_id
-        await self.switchboard.serve_machine(socket, environment, token_id, self.courier.serve)
+        await self.switchboard.serve_machine(socket, environment, caller.token_id, self.courier.serve)
 
     async def client_socket(self, socket: WebSocket) -> None:
         """Named by connection id, or by device id, which a client need not look up again after a reconnect."""
@@ -122,6 +149,29 @@ class Environments:
         return environment_answer(
             environment, connected=link is not None, last_heartbeat_at_ms=heartbeat, now_ms=int(self.wall() * 1000)
         )
+
+
+def _refused(taken: MachineTaken | TokenTaken, body: RegisterBody) -> RequestRefused:
+    """The words are what the machine's status shows."""
+    match taken:
+        case MachineTaken(owner):
+            return RequestRefused(
+                409,
+                "machine_taken",
+                f"the machine id {body.device_id} belongs to another token ({owner}). If this machine is to have it: "
+                f"`lodger devices release {body.device_id}` on the hub's machine. If this is a copy of another "
+                "machine's files: delete `device-id` in its state folder",
+            )
+        case TokenTaken(machine_id, machine_name):
+            return RequestRefused(
+                409,
+                "token_taken",
+                f"this token belongs to the machine {machine_name} ({machine_id}). Give this one a token of its own: "
+                "`lodger pair --machine` on the hub's machine, then `lodger join` here; or, in place of the other, "
+                f"`lodger devices release {machine_id}` on the hub's machine",
+            )
+        case _:
+            assert_never(taken)
 
 
 def _subprotocol(socket: WebSocket) -> str | None:

@@ -128,6 +128,34 @@ class Registration:
     metadata: Mapping[str, object]
     connection_id: str
     """Fresh for each registration; an older one of the same device stops being known."""
+    bond: "Bond | None" = None
+    """Nothing asks for none and leaves the one there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bond:
+    """Whose token a machine registers with. The first to come has the machine's id from then on, until it is revoked
+    or the person releases the machine."""
+
+    device_id: str
+    one_machine: bool
+    """Whether that token is good for one machine only."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineTaken:
+    """Nothing was registered: the id belongs to another token."""
+
+    owner: str
+    """The name of that token's device."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTaken:
+    """Nothing was registered: the token belongs to another machine."""
+
+    machine_id: str
+    machine_name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +175,8 @@ class Environment:
     last_heartbeat_at_ms: int | None
     memory_synced_at_ms: int | None = None
     """When this machine last had its memory level with the hub's, as it says itself."""
+    bound_to: str | None = None
+    """The device whose token may register it; nothing when whoever comes first may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +184,17 @@ class AuditEntry:
     at_ms: int
     event: str
     source: str
+    """The address it came from."""
+    subject: str = ""
+    """What it was about: a device's or a machine's id. Never a secret."""
 
 
 class HubStore(Protocol):
-    async def register(self, registration: Registration, at_ms: int) -> Environment: ...
+    async def register(self, registration: Registration, at_ms: int) -> Environment | MachineTaken | TokenTaken: ...
+
+    async def release(self, machine_id: str) -> bool:
+        """Whoever registers it next has it. False when there is no such machine."""
+        ...
 
     async def by_connection(self, connection_id: str) -> Environment | None: ...
 

@@ -4,7 +4,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
 FIRST: Final = """
 CREATE TABLE environments (
@@ -88,7 +88,11 @@ CREATE INDEX environments_by_bond ON environments (bound_to) WHERE bound_to IS N
 """
 """`bound_to` is the device whose token may register that machine; the first to come decides where it is empty."""
 
-STEPS: Final = (FIRST, SECOND, THIRD)
+FOURTH: Final = """
+ALTER TABLE audit ADD COLUMN subject TEXT NOT NULL DEFAULT '';
+"""
+
+STEPS: Final = (FIRST, SECOND, THIRD, FOURTH)
 
 
 def connect(file: Path) -> sqlite3.Connection:

@@ -15,6 +15,7 @@ from lodger_hub.store.contract import (
     AuditEntry,
     Device,
     Environment,
+    MachineTaken,
     Mail,
     MailboxFull,
     MailDraft,
@@ -26,6 +27,7 @@ from lodger_hub.store.contract import (
     SenderGone,
     StoredToken,
     TokenRole,
+    TokenTaken,
 )
 from lodger_hub.store.schema import connect
 
@@ -35,7 +37,7 @@ AUDIT_ROWS_KEPT: Final = 10_000
 
 ENVIRONMENT_COLUMNS: Final = (
     "id, connection_id, device_id, connection_name, listener_instance_id, metadata, "
-    "first_seen_at_ms, last_seen_at_ms, connected_at_ms, last_heartbeat_at_ms, memory_synced_at_ms"
+    "first_seen_at_ms, last_seen_at_ms, connected_at_ms, last_heartbeat_at_ms, memory_synced_at_ms, bound_to"
 )
 
 
@@ -62,14 +64,18 @@ class SqliteHubStore:
             raise
         return cls(database, thread, file)
 
-    async def register(self, registration: Registration, at_ms: int) -> Environment:
-        def work(database: sqlite3.Connection) -> Environment:
+    async def register(self, registration: Registration, at_ms: int) -> Environment | MachineTaken | TokenTaken:
+        def work(database: sqlite3.Connection) -> Environment | MachineTaken | TokenTaken:
+            taken = _taken(database, registration)
+            if taken is not None:
+                return taken
             database.execute(
                 "INSERT INTO environments (id, connection_id, device_id, connection_name, listener_instance_id, "
-                "metadata, first_seen_at_ms, last_seen_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+                "metadata, first_seen_at_ms, last_seen_at_ms, bound_to) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
                 "ON CONFLICT (device_id) DO UPDATE SET connection_id = excluded.connection_id, "
                 "connection_name = excluded.connection_name, listener_instance_id = excluded.listener_instance_id, "
-                "metadata = excluded.metadata, last_seen_at_ms = excluded.last_seen_at_ms",
+                "metadata = excluded.metadata, last_seen_at_ms = excluded.last_seen_at_ms, "
+                "bound_to = coalesce(excluded.bound_to, bound_to)",
                 (
                     f"environment-{uuid.uuid4()}",
                     registration.connection_id,
@@ -79,11 +85,19 @@ class SqliteHubStore:
                     json.dumps(registration.metadata),
                     at_ms,
                     at_ms,
+                    None if registration.bond is None else registration.bond.device_id,
                 ),
             )
             found = _one(database, "connection_id = ?", registration.connection_id)
             assert found is not None
             return found
+
+        return await self._run(work)
+
+    async def release(self, machine_id: str) -> bool:
+        def work(database: sqlite3.Connection) -> bool:
+            released = database.execute("UPDATE environments SET bound_to = NULL WHERE device_id = ?", (machine_id,))
+            return released.rowcount > 0
 
         return await self._run(work)
 
@@ -183,7 +197,8 @@ class SqliteHubStore:
     async def record(self, entry: AuditEntry) -> None:
         def work(database: sqlite3.Connection) -> None:
             cursor = database.execute(
-                "INSERT INTO audit (at_ms, event, source) VALUES (?, ?, ?)", (entry.at_ms, entry.event, entry.source)
+                "INSERT INTO audit (at_ms, event, source, subject) VALUES (?, ?, ?, ?)",
+                (entry.at_ms, entry.event, entry.source, entry.subject),
             )
             database.execute("DELETE FROM audit WHERE seq <= ?", ((cursor.lastrowid or 0) - AUDIT_ROWS_KEPT,))
 
@@ -191,7 +206,9 @@ class SqliteHubStore:
 
     async def audit(self, limit: int) -> Sequence[AuditEntry]:
         def work(database: sqlite3.Connection) -> list[AuditEntry]:
-            rows = database.execute("SELECT at_ms, event, source FROM audit ORDER BY seq DESC LIMIT ?", (limit,))
+            rows = database.execute(
+                "SELECT at_ms, event, source, subject FROM audit ORDER BY seq DESC LIMIT ?", (limit,)
+            )
             return [AuditEntry(*row) for row in rows]
 
         return await self._run(work)
@@ -224,8 +241,29 @@ def _one(database: sqlite3.Connection, condition: str, value: str) -> Environmen
     return None if row is None else _environment(row)
 
 
+def _taken(database: sqlite3.Connection, registration: Registration) -> MachineTaken | TokenTaken | None:
+    """What stands against this registration. An id that is bound to nobody is free."""
+    bond = registration.bond
+    if bond is None:
+        return None
+    row = database.execute(
+        "SELECT d.name FROM environments e JOIN devices d ON d.id = e.bound_to "
+        "WHERE e.device_id = ? AND e.bound_to <> ?",
+        (registration.device_id, bond.device_id),
+    ).fetchone()
+    if row is not None:
+        return MachineTaken(row[0])
+    if not bond.one_machine:
+        return None
+    row = database.execute(
+        "SELECT device_id, connection_name FROM environments WHERE bound_to = ? AND device_id <> ?",
+        (bond.device_id, registration.device_id),
+    ).fetchone()
+    return None if row is None else TokenTaken(*row)
+
+
 def _environment(
-    row: tuple[str, str, str, str, str | None, str, int, int, int | None, int | None, int | None],
+    row: tuple[str, str, str, str, str | None, str, int, int, int | None, int | None, int | None, str | None],
 ) -> Environment:
     return Environment(
         id=row[0],
@@ -239,4 +277,5 @@ def _environment(
         connected_at_ms=row[8],
         last_heartbeat_at_ms=row[9],
         memory_synced_at_ms=row[10],
+        bound_to=row[11],
     )

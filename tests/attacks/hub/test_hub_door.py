@@ -34,6 +34,7 @@ ROUTES = (
     ("GET", "/v1/devices"),
     ("DELETE", "/v1/devices/d"),
     ("POST", "/v1/devices/d/rotate"),
+    ("POST", "/v1/machines/d/release"),
     ("POST", "/v1/machines/d/mailbox"),
     ("GET", "/v1/machines/d/mailbox"),
     ("DELETE", "/v1/machines/d/mailbox/m"),

@@ -42,6 +42,7 @@ EXPECTED = {
     ("DELETE", "/v1/devices/{device_id}"): AuthClass.CLIENT,
     ("POST", "/v1/devices/{device_id}/rotate"): AuthClass.CLIENT,
     ("POST", "/v1/machines/{device_id}/mailbox"): AuthClass.CLIENT,
+    ("POST", "/v1/machines/{device_id}/release"): AuthClass.OWNER,
     ("GET", "/v1/machines/{device_id}/mailbox"): AuthClass.CLIENT,
     ("DELETE", "/v1/machines/{device_id}/mailbox/{client_message_id}"): AuthClass.CLIENT,
     ("GET", ""): AuthClass.PUBLIC,

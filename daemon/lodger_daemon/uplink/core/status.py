@@ -12,7 +12,7 @@ class UplinkState(StrEnum):
     WAITING = "waiting"
     """Between two tries, by its own plan."""
     SUPERSEDED = "superseded"
-    """Another process took this device's place; it stays so until told to resume."""
+    """Another process took this device's place; it stays so until that one is gone, or until told to resume."""
 
 
 @dataclass(frozen=True, slots=True)

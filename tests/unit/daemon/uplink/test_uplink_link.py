@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import subprocess
 from pathlib import Path
@@ -119,11 +120,26 @@ async def test_a_second_process_takes_the_place_and_the_first_stops_dialling(tmp
         async with running_uplink(hub.url, hub.token("machine")) as second:
             await connected(second)
             await until(lambda: first.uplink.status().state is UplinkState.SUPERSEDED, "superseded")
-            assert "taken this machine's place" in (first.uplink.status().reason or "")
+            assert "another process is connected to the hub as this machine" in (first.uplink.status().reason or "")
             await asyncio.sleep(0.3)
             assert first.uplink.status().state is UplinkState.SUPERSEDED
             assert second.uplink.status().state is UplinkState.CONNECTED
         first.uplink.resume()
+        await connected(first)
+
+
+async def test_a_superseded_uplink_takes_its_place_again_when_the_other_is_gone(tmp_path: Path) -> None:
+    looking = dataclasses.replace(QUICK, place_look_s=0.1)
+    async with running_hub(tmp_path) as hub, running_uplink(hub.url, hub.token("machine"), timing=looking) as first:
+        await connected(first)
+        async with running_uplink(hub.url, hub.token("machine"), timing=looking) as second:
+            await connected(second)
+            await until(lambda: first.uplink.status().state is UplinkState.SUPERSEDED, "superseded")
+            since = second.uplink.status().since
+            await asyncio.sleep(1.0)
+            assert first.uplink.status().state is UplinkState.SUPERSEDED
+            assert first.uplink.status().next_attempt_at is not None
+            assert (second.uplink.status().state, second.uplink.status().since) == (UplinkState.CONNECTED, since)
         await connected(first)
 
 
