@@ -266,6 +266,8 @@ async def _make_rooms(
     await questions.load()
     rules = PersonsRules(foundation.settings_file, settings, str(paths.home))
     external = ExternalToolRegistry(rng)
+    folders = FolderBoxes(boxes, rng)
+    workplaces = Workplaces(boxes, folders, clock)
     services = TurnServices(
         database=foundation.database,
         questions=questions,
@@ -285,12 +287,11 @@ async def _make_rooms(
             default_mode=settings.permissions.mode,
             ceiling=settings.permissions.ceiling,
         ),
+        places=workplaces,
     )
     conversations = Conversations(services)
     # In this order, so that the calls of stopped turns go on in their boxes and the next daemon collects them.
     stack.push_async_callback(conversations.aclose, boxes.aclose)
-    folders = FolderBoxes(boxes, rng)
-    workplaces = Workplaces(boxes, folders, clock)
     history = HistorySearch(paths.search, foundation.database, clock)
     stack.push_async_callback(history.aclose)
     stack.push_async_callback(workplaces.aclose)

@@ -332,6 +332,18 @@ class ConversationService(Protocol):
         ...
 
 
+class PlaceFacts(Protocol):
+    """What goes on in the folder of a conversation; answers at once, from what is known."""
+
+    def git_context(self, agent_id: AgentId, folder: str, changed: Callable[[], None]) -> JsonObject | None:
+        """`branch` among others; None while nothing is known. `changed` is called once when that is out of date."""
+        ...
+
+    def background_processes(self, agent_id: AgentId, folder: str) -> tuple[JsonObject, ...]:
+        """What commands of this agent left running there: `command` among others."""
+        ...
+
+
 class ExternalTools(Protocol):
     """Tools that clients bring along; implemented in `clients/`, called by the turn machine."""
 

@@ -43,6 +43,7 @@ class Registry:
             options.operating_system,
             services.clock,
             services.rng,
+            services.places,
         )
         self._actors: dict[ConversationKey, ConversationActor] = {}
         self._last_used: dict[ConversationKey, MonoTime] = {}

@@ -14,7 +14,7 @@ from lodger_daemon.models.contract import ModelGateway
 from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.randomness import Rng
 from lodger_daemon.store.database import Database
-from lodger_daemon.turns.contract import ExternalTools
+from lodger_daemon.turns.contract import ExternalTools, PlaceFacts
 from lodger_daemon.turns.core.states import MAX_STEPS
 from lodger_daemon.turns.judging import Judge
 from lodger_tools.permissions.core.modes import Mode
@@ -79,6 +79,8 @@ class TurnServices:
     memory_directory: Callable[[AgentId], str]
     """The agent's checkout as its box sees it."""
     options: TurnOptions
+    places: PlaceFacts | None = None
+    """What goes on in folders; None where nobody knows."""
 
 
 async def finish_regardless(work: Coroutine[Any, Any, T] | asyncio.Task[T]) -> T:

@@ -1,7 +1,16 @@
 """Reminders: what changes from turn to turn, as text parts before the person's message, never as system messages.
 
 What the model was last shown is read from the transcript it still sees, so a compaction arms every reminder again and
-a restart changes nothing.
+a restart changes nothing. Each is told when it is not what was told last:
+
+    session     day, machine and folder: at first, when one of them changes
+    agent       id, name and memory folder: at first, when renamed
+    mode        of permissions: at first, on change
+    git         the branch of the folder, where it is known: at first, on change
+    toolset     on change only; what tools there are is in the request itself
+    background  what commands left running, and that it has ended: on change
+    memory      a state of the memory that needs the agent, and its end: on change
+    memory_update    what others changed in the memory: once for each commit, with the message that first carries it
 """
 
 from collections.abc import Iterable
@@ -35,6 +44,11 @@ class Surroundings:
     mode: Mode
     memory_states: tuple[str, ...]
     """One text per state of the memory that needs the agent."""
+    toolset: tuple[str, ...] = ()
+    git_branch: str | None = None
+    """None when it is not known, or the folder is no repository."""
+    background: tuple[str, ...] = ()
+    """One text for each thing that commands left running here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +75,37 @@ def reminders_for(now: Surroundings, shown: JsonObject, update: MemoryUpdate | N
         "agent": f"You are agent {now.agent_id}, named {now.agent_name}. Your memory folder is {now.memory_folder}",
         "mode": f"Permission mode is {_MODE_WORDS[now.mode]}",
     }
-    if now.memory_states or shown.get("memory"):
-        texts["memory"] = "\n".join(now.memory_states) or "Your memory is in order again."
+    if now.git_branch is not None:
+        texts["git"] = f"The git repository in the working folder is on branch {now.git_branch}"
+    for kind, lines, end in (
+        ("background", now.background, "Nothing that earlier commands started runs here any more."),
+        ("memory", now.memory_states, "Your memory is in order again."),
+    ):
+        if lines or shown.get(kind):
+            texts[kind] = "\n".join(lines) or end
     due = {kind: text for kind, text in texts.items() if text_of(shown, kind) != text}
     newly_shown: JsonObject = dict(due)
-    if "memory" in due and not now.memory_states:
-        newly_shown["memory"] = ""
+    for kind, lines in (("background", now.background), ("memory", now.memory_states)):
+        if kind in due and not lines:
+            newly_shown[kind] = ""
     reminders: list[Json] = [_reminder(kind, text) for kind, text in due.items()]
+    before, toolset = shown.get("toolset"), ", ".join(now.toolset)
+    if before != toolset:
+        newly_shown["toolset"] = toolset
+        if isinstance(before, str):
+            reminders.append(_reminder("toolset", _tools_changed(before.split(", "), now.toolset)))
     if update is not None and update.summary:
         reminders.append(_reminder("memory_update", update.summary))
     return reminders, newly_shown
+
+
+def _tools_changed(before: list[str], now: tuple[str, ...]) -> str:
+    new = [name for name in now if name not in before]
+    gone = [name for name in before if name and name not in now]
+    said = [f"Your tools changed; new: {', '.join(new)}." if new else "Your tools changed."]
+    if gone:
+        said.append(f"No longer there: {', '.join(gone)}; calling them does nothing.")
+    return " ".join(said)
 
 
 def _reminder(kind: str, text: str) -> JsonObject:

@@ -20,7 +20,7 @@ from lodger_daemon.backends.core.images import in_words, refuses_images
 from lodger_daemon.backends.core.reminders import MemoryUpdate, Surroundings, reminders_for
 from lodger_daemon.backends.core.request_view import user_parts
 from lodger_daemon.backends.core.system_prompt import PromptFacts, compile_system_prompt
-from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage
+from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage, text_of
 from lodger_daemon.backends.local.conversation import LocalConversation
 from lodger_daemon.backends.local.summariser import Summariser
 from lodger_daemon.clock import Clock, MonoTime, WallTime
@@ -38,7 +38,7 @@ from lodger_daemon.models.contract import (
     UserMessage,
 )
 from lodger_daemon.randomness import Rng
-from lodger_daemon.turns.contract import AgentRecord, ExternalTools
+from lodger_daemon.turns.contract import AgentRecord, ExternalTools, PlaceFacts
 from lodger_tools.json_value import JsonObject
 from lodger_tools.permissions.core.modes import Mode
 from lodger_tools.toolbox_contract import Toolbox, ToolDescription
@@ -114,6 +114,7 @@ class LocalBackend:
         operating_system: str,
         clock: Clock,
         rng: Rng,
+        places: PlaceFacts | None = None,
     ) -> None:
         self._models = models
         self._memory = memory
@@ -124,6 +125,7 @@ class LocalBackend:
         self._operating_system = operating_system
         self._clock = clock
         self._rng = rng
+        self._places = places
         self._known_models: dict[str, tuple[MonoTime, ModelInfo | None]] = {}
         self._known_floor: tuple[object, int] | None = None
         self._without_images: set[str] = set()
@@ -339,6 +341,9 @@ class LocalBackend:
         message: TranscriptMessage,
         update: MemoryUpdate | None,
     ) -> TranscriptMessage:
+        agent_id, places = standing.agent.id, self._places
+        git = places.git_context(agent_id, standing.cwd, _nobody_waits) if places is not None else None
+        left = places.background_processes(agent_id, standing.cwd) if places is not None else ()
         now = Surroundings(
             date=_day(self._clock.wall()),
             operating_system=self._operating_system,
@@ -349,10 +354,17 @@ class LocalBackend:
             memory_folder=self._memory_directory(standing.agent.id),
             mode=standing.mode,
             memory_states=self._memory.reminders(standing.agent.id),
+            toolset=tuple(tool.name for tool in self.tools(standing)),
+            git_branch=(text_of(git, "branch") or None) if git is not None else None,
+            background=tuple(text_of(one, "command") for one in left),
         )
         reminders, shown = reminders_for(now, transcript.shown, update)
         content: JsonObject = {**message.content, "reminders": reminders, "shown": shown}
         return replace(message, content=content)
+
+
+def _nobody_waits() -> None:
+    """The next message is reminded of what is found out meanwhile."""
 
 
 def schemas_of(tools: Sequence[ToolDescription]) -> tuple[ToolSchema, ...]:

@@ -63,6 +63,43 @@ def test_a_state_of_the_memory_is_told_once_and_so_is_its_end() -> None:
     assert reminders_for(NOW, {**shown, **more}, None) == ([], {})
 
 
+def test_a_branch_is_told_when_it_is_known_and_when_it_changes() -> None:
+    _, shown = reminders_for(NOW, {}, None)
+    on_main = replace(NOW, git_branch="main")
+    reminders, more = reminders_for(on_main, shown, None)
+    assert kinds(reminders) == ["git"]
+    shown = {**shown, **more}
+    for unchanged in (on_main, NOW):
+        assert reminders_for(unchanged, shown, None) == ([], {})
+    reminders, _ = reminders_for(replace(NOW, git_branch="fix"), shown, None)
+    assert "branch fix" in str(reminders)
+
+
+def test_what_runs_in_the_background_is_told_on_change_and_so_is_its_end() -> None:
+    _, shown = reminders_for(NOW, {}, None)
+    busy = replace(NOW, background=("[processes left running: 2]",))
+    reminders, more = reminders_for(busy, shown, None)
+    assert kinds(reminders) == ["background"]
+    shown = {**shown, **more}
+    assert reminders_for(busy, shown, None) == ([], {})
+    reminders, more = reminders_for(NOW, shown, None)
+    assert "any more" in str(reminders)
+    assert reminders_for(NOW, {**shown, **more}, None) == ([], {})
+
+
+def test_tools_are_told_only_when_they_change() -> None:
+    with_tools = replace(NOW, toolset=("Bash", "Read"))
+    reminders, shown = reminders_for(with_tools, {}, None)
+    assert "toolset" not in kinds(reminders)
+    assert reminders_for(with_tools, shown, None) == ([], {})
+    reminders, more = reminders_for(replace(NOW, toolset=("Bash", "Lamp")), shown, None)
+    assert kinds(reminders) == ["toolset"]
+    assert "new: Lamp" in str(reminders)
+    assert "No longer there: Read" in str(reminders)
+    reminders, _ = reminders_for(with_tools, {**shown, **more}, None)
+    assert "new: Read" in str(reminders)
+
+
 def test_news_of_the_memory_ride_along() -> None:
     _, shown = reminders_for(NOW, {}, None)
     reminders, _ = reminders_for(NOW, shown, MemoryUpdate("c2", "The person likes coffee."))
