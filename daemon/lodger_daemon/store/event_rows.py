@@ -4,6 +4,7 @@
     insert(connection, key, rows)                         for `write_soon`; rows outside a reserved block are refused
     was_stored(connection, key, number) -> bool           whether a row ended with that event, also if forgotten since
     after(connection, key, number, limit) -> tuple[EventRow, ...]     oldest first
+    newest(connection, key, limit) -> tuple[EventRow, ...]            oldest first
     keep_newest(connection, key, rows)                    forget all but the newest rows of a conversation
     forget_before(connection, before)                     forget what is older, of every conversation
     forgotten(connection, key) -> int                     the greatest number that was forgotten; 0 for none
@@ -74,6 +75,14 @@ def after(connection: sqlite3.Connection, key: ConversationKey, number: int, lim
         (conversation_rows.number_of(connection, key), number, limit),
     )
     return tuple(EventRow(*row) for row in rows)
+
+
+def newest(connection: sqlite3.Connection, key: ConversationKey, limit: int) -> tuple[EventRow, ...]:
+    rows = connection.execute(
+        "SELECT number, at, kind, payload FROM events WHERE conversation = ? ORDER BY number DESC LIMIT ?",
+        (conversation_rows.number_of(connection, key), limit),
+    ).fetchall()
+    return tuple(EventRow(*row) for row in reversed(rows))
 
 
 def keep_newest(connection: sqlite3.Connection, key: ConversationKey, rows: int) -> None:

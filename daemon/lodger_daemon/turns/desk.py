@@ -190,13 +190,13 @@ class Desk:
         return RunId(f"run-{self.services.rng.uuid()}")
 
     async def durably(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """Commit what must not be lost: while the disk is full it waits, and says so once. Not while the daemon stops:
-        the next one finds on paper how far this came.
+        """Commit what must not be lost, with the events so far: while the disk is full it waits, and says so once. Not
+        while the daemon stops: the next one finds on paper how far this came.
         """
         said = False
         while True:
             try:
-                return await self.services.database.write(change)
+                return await self.log.write(change)
             except StoreError as error:
                 if not error.retryable or self.stopping:
                     raise

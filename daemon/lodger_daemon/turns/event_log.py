@@ -91,7 +91,7 @@ class EventLog:
 
     async def after(self, number: int, limit: int) -> tuple[NumberedEvent, ...]:
         """Stored events with a greater number, oldest first, those still on their way into the store included."""
-        rows = await self._with_all_stored(lambda connection: event_rows.after(connection, self._key, number, limit))
+        rows = await self.write(lambda connection: event_rows.after(connection, self._key, number, limit))
         events = (event for row in rows for event in _decode(self._key, row) if event.number > number)
         return tuple(events)[:limit]
 
@@ -118,21 +118,30 @@ class EventLog:
 
     async def store_held(self) -> None:
         """Return once everything published so far is stored."""
-        await self._with_all_stored(lambda _: None)
+        await self.write(lambda _: None)
 
     async def aclose(self) -> None:
         self.flush()
         if self._reserving is not None:
             await asyncio.wait({self._reserving})
 
-    async def _with_all_stored(self, fn: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `fn` when every event published so far is stored. Raises: StoreError; nothing is lost then."""
+    async def newest(self, rows: int) -> tuple[NumberedEvent, ...]:
+        """The events in so many of the newest stored rows, oldest first."""
+        stored = await self._database.read(lambda connection: event_rows.newest(connection, self._key, rows))
+        return tuple(event for row in stored for event in _decode(self._key, row))
+
+    async def write(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        """Commit a change together with every event published so far.
+
+        So what was shown of a step is kept no later than the step itself, and only what tells of the latest commit can
+        be lost in a crash. Raises: StoreError; then no event is lost.
+        """
         batches = [*self._handed, self._take_held()]
 
         def write(connection: sqlite3.Connection) -> T:
             for batch in batches:
                 _insert(connection, self._key, batch)
-            return fn(connection)
+            return change(connection)
 
         try:
             result = await self._database.write(write)

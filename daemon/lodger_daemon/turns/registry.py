@@ -10,7 +10,7 @@ from lodger_daemon.clock import MonoTime
 from lodger_daemon.identity import AgentId, ConversationKey
 from lodger_daemon.store import conversation_rows, inbox_rows
 from lodger_daemon.store.errors import OwnershipLost, StoreError
-from lodger_daemon.turns import records, recovery
+from lodger_daemon.turns import records, recovery, retelling
 from lodger_daemon.turns.actor import ConversationActor
 from lodger_daemon.turns.agents import Agents
 from lodger_daemon.turns.contract import ConversationError, EventSink
@@ -168,6 +168,7 @@ class Registry:
         except ConversationError:
             return
         desk = actor.desk
+        await retelling.tell_last_step(desk)
         work = TurnWork(actor.next_lease(), left.turn.turn_id, desk.live.place(self._services.options))
         event, collecting = recovery.resume(desk, left, work)
         if left.aborted:
@@ -180,9 +181,10 @@ class Registry:
         """Tell of turns that ended on paper just before the daemon stopped."""
         while owed := await self._database.read(records.unannounced):
             for key, finished in owed:
-                log = (await self.actor(key)).desk.log
-                log.publish(finished)
-                await log.store_held()
+                desk = (await self.actor(key)).desk
+                await retelling.tell_last_step(desk)
+                desk.publish(finished)
+                await desk.log.store_held()
 
     def _watch_questions(self) -> None:
         if self._question_watch is None or self._question_watch.done():
