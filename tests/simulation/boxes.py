@@ -58,6 +58,8 @@ class Boxes:
         self.ledger: list[Effect] = []
         self.processes: dict[str, Process] = {}
         self._remembered = remembered
+        self.may_skip_questions = False
+        """A rule was saved, or a mode set, under which nothing asks any more."""
 
     def start(self, request: ToolRequest) -> Process:
         world, command = self.world, str(request.arguments["command"])
@@ -118,6 +120,18 @@ class Boxes:
             world.fail("exact arguments", f"{key} runs {request.arguments} and the journal says {rows[0][1]}")
         if command.startswith("deny"):
             world.fail("permissions", f"{command} runs although a rule denies it")
+        if command.startswith("ask") and not self.may_skip_questions:
+            asked = world.look(
+                "SELECT status FROM questions WHERE run_id = ? AND tool_call_id = ? AND status = 'allowed'",
+                run_id,
+                call_id,
+            )
+            if not asked:
+                world.fail("permissions", f"{command} runs and nobody allowed it")
+        if world.look(
+            "SELECT 1 FROM runs r JOIN settings s ON s.key = 'aborted:' || r.turn_id WHERE r.run_id = ?", run_id
+        ):
+            world.fail("a cancelled turn stays cancelled", f"{command} runs in a turn that was aborted")
 
 
 class SimToolbox:

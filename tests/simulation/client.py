@@ -167,6 +167,8 @@ class Client:
 
     def change_mode(self, conversation: str, mode: str) -> None:
         payload = {"mode": mode}
+        if mode == "unrestricted":
+            self.run.boxes.may_skip_questions = True
         self._send({"type": "change_device_state", "runtime": self._runtime(conversation), "payload": payload})
 
     def compact(self, conversation: str) -> None:
@@ -195,13 +197,14 @@ class Client:
             case 3:
                 decision = {"behavior": "allow", "updated_input": {"command": f"{asked_input['command']} changed"}}
             case 4:
+                self.run.boxes.may_skip_questions = True
                 decision = {"behavior": "allow", "selected_permission_suggestion_ids": ["always"]}
             case _:
                 decision = {"behavior": "deny", "message": "rather not"}
         payload: Frame = {"kind": "approval_response", "request_id": question_id, "decision": decision}
         for _ in range(chance.choice((1, 1, 2))):
             request_id = self._request_id()
-            self.run.answers[request_id] = (conversation, question_id, decision)
+            self.run.around.answers_sent[request_id] = (conversation, question_id)
             runtime = self._runtime(conversation)
             self._send({"type": "input", "request_id": request_id, "runtime": runtime, "payload": payload})
 
@@ -281,9 +284,6 @@ class Client:
             else:
                 self._hear_refusal(message_id, str(frame.get("error")))
             return
-        asked = self.run.answers.get(request_id)
-        if asked is not None and frame["accepted"]:
-            self.run.answer_taken(request_id)
 
     def _hear_refusal(self, message_id: str, reason: str) -> None:
         """A full disk or a full queue: this client tries again later."""

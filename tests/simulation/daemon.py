@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lodger_daemon.clients.external_tools import ExternalToolRegistry
 from lodger_daemon.clients.router import Router
 from lodger_daemon.clients.services import ClientServices
 from lodger_daemon.identity import AgentId
+from lodger_daemon.questions.core.rules import DEFAULT_LIMIT_S
 from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.randomness import SeededRng
 from lodger_daemon.service.ownership_watch import watch_ownership
@@ -34,6 +35,10 @@ class Surroundings:
     boxes: Boxes
     memory: SharedMemory
     rules: SharedRules
+    answers_sent: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Request id to conversation and question, of every answer a client gave."""
+    answers_taken: dict[tuple[str, str], int] = field(default_factory=dict)
+    """How many answers to a question daemons have accepted."""
 
 
 class Facts:
@@ -62,6 +67,10 @@ class SimDaemon:
         """It stopped by itself, in good order or refusing to start."""
         self.stopping = asyncio.Event()
         self.wires: list[Wire] = []
+        self._asked_s: dict[tuple[str, str], float] = {}
+        """When each question of this daemon left it first."""
+        self.asks_since_s = float("inf")
+        """Questions asked before were taken over from an earlier daemon."""
         self._own: set[asyncio.Task[Any]] = set()
 
     def start(self) -> None:
@@ -79,11 +88,33 @@ class SimDaemon:
 
     def watch(self, frame: Frame) -> None:
         """Checks on what leaves a daemon, before it is under way."""
-        if frame["type"] == "input_accepted" and frame["accepted"] and "disposition" in frame:
-            message_id = str(frame["request_id"]).partition("#")[0]
-            rows = self.world.look("SELECT status FROM inbox WHERE client_message_id = ?", message_id)
-            if not rows:
-                self.world.fail("R1 stored, then acknowledged", f"{message_id} is acknowledged and not on disk")
+        match frame["type"]:
+            case "input_accepted" if frame["accepted"] and "disposition" in frame:
+                message_id = str(frame["request_id"]).partition("#")[0]
+                if not self.world.look("SELECT 1 FROM inbox WHERE client_message_id = ?", message_id):
+                    self.world.fail("R1 stored, then acknowledged", f"{message_id} is acknowledged and not on disk")
+            case "input_accepted" if frame["accepted"]:
+                answered = self.surroundings.answers_sent.get(frame["request_id"])
+                if answered is not None:
+                    taken = self.surroundings.answers_taken
+                    taken[answered] = taken.get(answered, 0) + 1
+            case "control_request":
+                name = (frame["conversation_id"], frame["request_id"], frame["request"]["tool_call_id"])
+                self._asked_s.setdefault(name[:2], self.world.loop.time())
+            case "lodger_question_settled":
+                self._watch_settled(frame)
+            case _:
+                pass
+
+    def _watch_settled(self, frame: Frame) -> None:
+        """R8: a question waits for its whole limit, whatever the clocks do meanwhile."""
+        name = (frame["runtime"]["conversation_id"], frame["request_id"])
+        asked_s = self._asked_s.pop(name, None)
+        if asked_s is None or frame["outcome"] != "expired" or asked_s < self.asks_since_s:
+            return
+        waited_s = self.world.loop.time() - asked_s
+        if waited_s < DEFAULT_LIMIT_S - 60:
+            self.world.fail("R8 clocks expire no question", f"{name} expired after {waited_s:.0f} s")
 
     # -- the process --
 
@@ -103,6 +134,8 @@ class SimDaemon:
         )
         world.owner = self.life
         toolbox = SimToolbox(around.boxes, self.life)
+        if world.disk_is_full:
+            self.writer.set_full(True)
         external = ExternalToolRegistry(rng)
         models = SimModels(around.provider, self.life)
         questions = QuestionBook(self.database, clock)
@@ -136,6 +169,7 @@ class SimDaemon:
             )
             watching = self.world.loop.create_task(watch_ownership(self.database, clock, self.stopping))
             self.ready = True
+            self.asks_since_s = world.loop.time() + 1.0
             world.note(self.life.name, f"is ready with epoch {self.database.epoch}")
             await self.stopping.wait()
             self.ready = False
@@ -148,6 +182,10 @@ class SimDaemon:
             world.note(self.life.name, "stops")
             await self.conversations.aclose(toolbox.let_go)
             await self.database.aclose()
+
+    @property
+    def is_open(self) -> bool:
+        return hasattr(self, "database") and not self.ended
 
     @property
     def writer(self) -> SteppedWriter:

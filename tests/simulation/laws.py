@@ -13,6 +13,7 @@ from lodger_daemon.turns.core.events import (
     NumberedEvent,
     QuestionAsked,
     QueueChanged,
+    ToolReturned,
     TurnFinished,
 )
 
@@ -44,12 +45,17 @@ def unrest(run: "Run") -> str:
 
 
 def check_all(run: "Run") -> None:
+    events = stored_events(run)
     messages_once(run)
-    results_once(run)
+    results_once(run, events)
     effects(run)
     journal_and_transcript(run)
+    questions_once(run)
+    nothing_destroyed(run)
+    whole_calls(run)
+    answers_as_shown(run, events)
     for client in run.clients:
-        no_gap(run, client)
+        no_gap(run, client, events)
 
 
 def messages_once(run: "Run") -> None:
@@ -67,6 +73,12 @@ def messages_once(run: "Run") -> None:
             continue
         if row[1] == "cancelled" and row[2] != "removed":
             world.fail("the queue keeps what a person wrote", f"{message_id} ended as {row[2]}")
+        if (
+            row[1] == "answered"
+            and row[2] == "end_turn"
+            and message_id.replace("cm-", "message ") not in run.provider.heard
+        ):
+            world.fail("R1 nothing is lost", f"{message_id} was answered and no request held it")
         wanted = 1 if row[1] == "answered" else 0
         if admitted.get(message_id, 0) != wanted:
             world.fail(
@@ -75,12 +87,12 @@ def messages_once(run: "Run") -> None:
             )
 
 
-def results_once(run: "Run") -> None:
+def results_once(run: "Run", events: list[NumberedEvent]) -> None:
     """R2: the end of every turn that anybody saw is an event, once, and whoever resumes has it."""
     world = run.world
     owed = {row[0] for row in world.look("SELECT delivery_id FROM outbox WHERE kind = 'turn_finished'")}
     told: dict[str, int] = {}
-    for numbered in stored_events(run):
+    for numbered in events:
         if isinstance(numbered.event, TurnFinished):
             told[numbered.event.turn_id] = told.get(numbered.event.turn_id, 0) + 1
     for turn_id in owed | set(told):
@@ -124,9 +136,79 @@ def journal_and_transcript(run: "Run") -> None:
         world.fail("R4 the journal is closed", f"{rows} are still started")
 
 
-def no_gap(run: "Run", client: "Client") -> None:
+def questions_once(run: "Run") -> None:
+    """A question has one effect, however often and from wherever it is answered."""
+    world = run.world
+    settled: dict[tuple[str, str], int] = {}
+    rows = world.look(
+        "SELECT v.conversation_id, q.question_id FROM questions q JOIN conversations v ON v.number = q.conversation "
+        "WHERE q.status IN ('allowed', 'denied')"
+    )
+    for name in rows:
+        settled[(name[0], name[1])] = settled.get((name[0], name[1]), 0) + 1
+    for name, times in run.around.answers_taken.items():
+        if times > settled.get(name, 0):
+            world.fail("one effect per question", f"{name}: {times} answers accepted, {settled.get(name, 0)} settled")
+
+
+def nothing_destroyed(run: "Run") -> None:
+    """The transcript only grows: what was ever in it is there."""
+    world = run.world
+    for conversation, count, last in world.look(
+        "SELECT conversation, COUNT(*), MAX(sequence) FROM messages GROUP BY conversation"
+    ):
+        if count != last:
+            world.fail("append-only", f"conversation {conversation} has {count} messages and counted {last}")
+
+
+def whole_calls(run: "Run") -> None:
+    """What the model sees holds every call with its result: neither is cut off from the other."""
+    world = run.world
+    rows = world.look(
+        "SELECT i.conversation, m.kind, m.run_id, m.tool_call_id, m.content FROM in_context i "
+        "JOIN messages m ON m.number = i.message ORDER BY i.conversation, i.position"
+    )
+    called: set[tuple[int, str, str]] = set()
+    for conversation, kind, run_id, call_id, content in rows:
+        if kind == "assistant":
+            calls = {(conversation, run_id, call["id"]) for call in json.loads(content).get("tool_calls", ())}
+            called |= calls
+        elif kind == "tool":
+            if (conversation, run_id, call_id) not in called:
+                world.fail("whole calls", f"the result of {call_id} in {run_id} is kept without its call")
+            called.discard((conversation, run_id, call_id))
+    if called:
+        world.fail("whole calls", f"{called} have no result in what the model sees")
+
+
+def answers_as_shown(run: "Run", events: list[NumberedEvent]) -> None:
+    """R2: whoever resumes has seen each answer of the transcript in full."""
+    world = run.world
+    shown: dict[str, str] = {}
+    results: set[tuple[str, str]] = set()
+    for numbered in events:
+        match numbered.event:
+            case AssistantText(message_id=message_id, text=text):
+                shown[message_id] = shown.get(message_id, "") + text
+            case ToolReturned(run_id=run_id, tool_call_id=call_id):
+                results.add((run_id, call_id))
+            case _:
+                pass
+    for message_id, content in world.look("SELECT message_id, content FROM messages WHERE kind = 'assistant'"):
+        text = json.loads(content)["text"]
+        if shown.get(message_id, "") != text:
+            seen = shown.get(message_id, "")
+            world.fail(
+                "R2 results are delivered", f"{message_id} says {text!r:.200} and clients were shown {seen!r:.200}"
+            )
+    for run_id, call_id in world.look("SELECT run_id, tool_call_id FROM journal WHERE status = 'finished'"):
+        if (run_id, call_id) not in results:
+            world.fail("R2 results are delivered", f"the result of {call_id} in {run_id} is in no event")
+
+
+def no_gap(run: "Run", client: "Client", events: list[NumberedEvent]) -> None:
     """A client that resumes from its cursor has seen every event that is kept, and the end of every turn."""
-    for numbered in stored_events(run):
+    for numbered in events:
         kept = client.kept.get(numbered.conversation.conversation_id)
         if kept is None or kept.first_cursor is None or numbered.number <= kept.first_cursor:
             continue

@@ -87,7 +87,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._delivery_delay_s = delivery_delay_s
         self._delivered_s = 0.0
         self._ready: deque[asyncio.Handle]
-        self._scheduled: list[asyncio.TimerHandle]
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        """A heap; timers of one moment go off in the order in which they were set."""
+        self._timers_set = 0
         self._still = 0
         self.steps = 0
         self.halt: str | None = None
@@ -127,27 +129,31 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._delivered_s = max(self._delivered_s + 1e-9, self._now_s + self._delivery_delay_s())
         return self.call_at(self._delivered_s, callback, *args, context=context)
 
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._timers_set += 1
+        heapq.heappush(self._timers, (when, self._timers_set, handle))
+        return handle
+
     def _run_once(self) -> None:
-        ready, scheduled = self._ready, self._scheduled
+        ready, timers = self._ready, self._timers
         if not ready:
             self._jump()
         else:
             self._still += 1
             if self._still > ROUNDS_WITHOUT_TIME:
                 raise Stalled("the program spins without waiting for anything")
-        while scheduled and scheduled[0]._when <= self._now_s:  # type: ignore[attr-defined]
-            handle = heapq.heappop(scheduled)
-            handle._scheduled = False  # type: ignore[attr-defined]
-            ready.append(handle)
+        while timers and timers[0][0] <= self._now_s:
+            ready.append(heapq.heappop(timers)[2])
         for _ in range(len(ready)):
-            handle_now: Any = ready.popleft()
-            if handle_now._cancelled:
+            handle: Any = ready.popleft()
+            if handle._cancelled:
                 continue
-            life = handle_now._context.get(LIFE)
-            if life is not None and not self._may_run(life, handle_now):
+            life = handle._context.get(LIFE)
+            if life is not None and not self._may_run(life, handle):
                 continue
             self.steps += 1
-            handle_now._run()
+            handle._run()
             if self.halt is not None:
                 raise Halted(self.halt)
 
@@ -162,14 +168,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return life.state is LifeState.ALIVE
 
     def _jump(self) -> None:
-        scheduled = self._scheduled
-        while scheduled and scheduled[0]._cancelled:  # type: ignore[attr-defined]
-            heapq.heappop(scheduled)._scheduled = False  # type: ignore[attr-defined]
-        if not scheduled:
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        if not timers:
             if self._stopping:  # type: ignore[attr-defined]
                 return
             raise Stalled("everybody waits for somebody else")
-        self._now_s = max(self._now_s, scheduled[0]._when)  # type: ignore[attr-defined]
+        self._now_s = max(self._now_s, timers[0][0])
         self._still = 0
 
     def _timer_handle_cancelled(self, handle: Any) -> None:

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from simulation.world import Weather, World
 
 if TYPE_CHECKING:
     from simulation.run_seed import Run
+
+
+OTHER: Final = "conv-other"
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Plan:
 
 def make_plan(world: World) -> Plan:
     chance = world.chance
-    conversations = ["default"]
+    conversations = ["default", OTHER] if chance.random() < 0.3 else ["default"]
     clients = [
         ClientPlan(chance.random() < 0.4, n == 0 or chance.random() < 0.8, chance.random() < 0.3)
         for n in range(chance.choice((1, 2, 2, 3)))

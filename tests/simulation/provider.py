@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -47,6 +48,10 @@ FAILURES: Final = (
     (FailureKind.QUOTA, 402),
     (FailureKind.BAD_REQUEST, 400),
 )
+CHANGE_WITHIN: Final = 3
+"""What a person asks for may overtake a request or two that are being made."""
+
+MESSAGE: Final = re.compile(r"message \d+")
 Script = list[tuple[float, ModelChunk | ModelFailure]]
 
 
@@ -57,8 +62,8 @@ class Known:
     messages: tuple[ModelMessage, ...] = ()
     settled: int = 0
     """How many of them every later request must begin with."""
-    compacted: bool = True
-    """A summary was asked for, or a recompilation, since: the beginning may change."""
+    may_change: int = 1
+    """For so many requests more the beginning may change, once: a summary or a fresh prompt was asked for."""
     streams: list["Stream"] = field(default_factory=list)
 
 
@@ -69,11 +74,13 @@ class Provider:
         self.world = world
         self.known: dict[str, Known] = {}
         self.requests = 0
+        self.heard: set[str] = set()
+        """Beginnings of the messages that were in a request."""
         self._calls = 0
 
     def may_change(self, key: str) -> None:
         """A person asked for a compaction or a fresh prompt."""
-        self.known.setdefault(key, Known()).compacted = True
+        self.known.setdefault(key, Known()).may_change = CHANGE_WITHIN
 
     def open(self, stream: "Stream") -> Script:
         self.requests += 1
@@ -102,26 +109,40 @@ class Provider:
         if fault:
             self.world.fail("valid request", f"{fault} in {[outline(m) for m in request.messages]}")
         self._check_prefix(request, known)
+        self._check_prompt(request)
+        if (size := _tokens(request)) > self.world.weather.window_tokens * 1.02:
+            self.world.fail("requests fit", f"{size} tokens for a window of {self.world.weather.window_tokens}")
+        for message in request.messages:
+            if isinstance(message, UserMessage):
+                self.heard.update(MESSAGE.findall(texts_of(message)))
         if len({tool.name for tool in request.tools}) != len(request.tools):
             self.world.fail("valid request", "two tools of one name")
 
     def _check_prefix(self, request: ModelRequest, known: Known) -> None:
         before = known.messages[: known.settled]
-        if not known.compacted and request.messages[: len(before)] != before:
+        if request.messages[: len(before)] == before:
+            known.may_change = max(0, known.may_change - 1)
+        elif known.may_change:
+            known.may_change = 0
+        else:
             place = next(i for i, m in enumerate(before) if request.messages[i : i + 1] != (m,))
             was, now = before[place], request.messages[place : place + 1]
             self.world.fail("stable prefix", f"message {place} of {len(before)} was {was!r:.900} and is {now!r:.900}")
-        known.compacted = False
         known.messages = request.messages
         # What follows the last answer may still change: nothing of it is admitted before the model has begun.
         last = max((i for i, m in enumerate(request.messages) if not isinstance(m, UserMessage)), default=0)
         known.settled = last + 1 if last or self._stored_prompt(request) else 0
 
-    def _stored_prompt(self, request: ModelRequest) -> bool:
+    def _stored_prompt(self, request: ModelRequest) -> str | None:
         """A prompt that was compiled for a request nobody took up is compiled anew."""
         conversation = request.cache_key.rpartition("/")[2]
         rows = self.world.look("SELECT system_prompt FROM conversations WHERE conversation_id = ?", conversation)
-        return bool(rows) and rows[0][0] is not None
+        return rows[0][0] if rows else None
+
+    def _check_prompt(self, request: ModelRequest) -> None:
+        first, stored = request.messages[0], self._stored_prompt(request)
+        if stored is not None and isinstance(first, SystemMessage) and first.text != stored:
+            self.world.fail("stable prefix", f"the prompt is {first.text!r:.1500} and {stored!r:.1500} is stored")
 
     # -- answers --
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from lodger_daemon.identity import AgentId
-from lodger_daemon.store import agent_rows
+from lodger_daemon.identity import AgentId, ConversationId, ConversationKey
+from lodger_daemon.store import agent_rows, conversation_rows
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.turns.contract import AgentRecord
@@ -21,7 +21,7 @@ from simulation.boxes import Boxes
 from simulation.client import Client
 from simulation.daemon import SimDaemon, Surroundings, close_files
 from simulation.loop import LIFE, Halted, LifeState, Stalled
-from simulation.plan import Plan, make_plan
+from simulation.plan import OTHER, Plan, make_plan
 from simulation.provider import Provider
 from simulation.rooms import SharedMemory, SharedRules
 from simulation.world import SimClock, World
@@ -55,8 +55,6 @@ class Run:
         self.around = Surroundings(world, self.provider, self.boxes, self.memory, SharedRules())
         self.daemon: SimDaemon | None = None
         self.daemons: list[SimDaemon] = []
-        self.answers: dict[str, tuple[str, str, dict[str, Any]]] = {}
-        self.answers_taken: dict[str, int] = {}
         self.external_calls: dict[tuple[str, str, str], int] = {}
         self.sent: dict[str, tuple[str, str]] = {}
         """Message id to conversation and text, of everything any client was given to say."""
@@ -130,21 +128,19 @@ class Run:
             daemon.life.thaw(self.world.loop)
 
     def fill_disk(self, for_s: float) -> None:
-        self.world.note("disk", f"is full for {for_s:.1f} s")
         self._set_full(True)
         self.world.later(for_s, self._set_full, False)
 
     def _set_full(self, full: bool) -> None:
-        daemon = self.daemon
-        if daemon is not None and daemon.ready and daemon.life.state is LifeState.ALIVE:
-            if not full:
-                self.world.note("disk", "has space again")
-            daemon.writer.set_full(full)
+        if full == self.world.disk_is_full:
+            return
+        self.world.note("disk", "is full" if full else "has space again")
+        self.world.disk_is_full = full
+        for daemon in self.daemons:
+            if daemon.life.state is not LifeState.DEAD and daemon.is_open:
+                daemon.writer.set_full(full)
 
     # -- what clients report --
-
-    def answer_taken(self, request_id: str) -> None:
-        self.answers_taken[request_id] = self.answers_taken.get(request_id, 0) + 1
 
     def external_call(self, conversation: str, tool_call_id: str, text: str) -> None:
         name = (conversation, tool_call_id, text)
@@ -244,6 +240,8 @@ def template() -> bytes:
         now = clock.wall()
         record = AgentRecord(AgentId(AGENT), "Sim", "", "test/model", "", (), now, now)
         await database.write(lambda connection: agent_rows.insert(connection, record))
+        key = ConversationKey(record.id, ConversationId(OTHER))
+        await database.write(lambda connection: conversation_rows.ensure(connection, key, now))
         await database.aclose()
         world.loop.close()
 

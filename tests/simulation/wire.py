@@ -5,6 +5,8 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import from_json
+
 from lodger_daemon.clients.connection import ClientConnection
 from lodger_daemon.clients.errors import ClientCut
 from simulation.world import World
@@ -72,7 +74,7 @@ class Wire:
     async def _send_down(self, frame: bytes) -> None:
         if self.broken:
             raise ConnectionError("the socket is gone")
-        parsed: Frame = json.loads(frame)
+        parsed: Frame = from_json(frame)
         self._daemon.watch(parsed)
         if self.silent:
             return

@@ -44,6 +44,7 @@ class World:
     loop: VirtualLoop = field(init=False)
     context: contextvars.Context = field(init=False)
     weather: Weather = field(default_factory=Weather)
+    disk_is_full: bool = False
     wall_offset_s: float = FIRST_WALL_S
     trace: list[tuple[float, str, str]] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
