@@ -43,8 +43,8 @@ from lodger_daemon.paths import Paths
 _PROBE_AGAIN_AFTER_S: Final = 60.0
 _ASK_AGAIN_AFTER_S: Final = 30.0
 """A provider that did not list its models is left alone for so long: the answer may take seconds to fail again."""
-_DESCRIPTION_WAIT_S: Final = 1.0
-"""What a description may wait for a provider's list; a server on this machine answers within milliseconds."""
+_DESCRIPTION_WAIT_S: Final = 3.0
+"""What a description may wait for a provider's list: the start of a worker on a busy machine, then milliseconds."""
 _LITELLM_START_LIMIT_S: Final = 60.0
 """Its import takes 4 to 12 s (ECOSYSTEM.md section 2), more on a busy machine."""
 
