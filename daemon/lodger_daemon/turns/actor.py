@@ -9,7 +9,7 @@ from typing import Any, Final, assert_never
 from lodger_daemon.identity import QuestionId, TurnId
 from lodger_daemon.inbox.core.items import InboxItem
 from lodger_daemon.inbox.core.rules import Moment, next_batch
-from lodger_daemon.turns import call_work, closing_work, judge_work, question_work, step_work
+from lodger_daemon.turns import call_work, closing_work, judge_work, question_work, step_work, streaming
 from lodger_daemon.turns.contract import Answer, ConversationError
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
@@ -189,11 +189,13 @@ class ConversationActor:
             case do.PrepareStep():
                 self._spawn(action.lease, step_work.prepare(desk, action))
             case do.RunStep():
-                self._spawn(action.lease, step_work.run(desk, action))
+                self._spawn(action.lease, streaming.run(desk, action))
             case do.RecordStep():
                 self._spawn(action.lease, step_work.record(desk, action))
             case do.DropRun():
-                self._spawn(action.lease, step_work.drop_run(desk, action))
+                dropping = self._spawn(action.lease, step_work.drop_run(desk, action))
+                if desk.work is not None:
+                    desk.work.dropping = dropping
             case do.Wait():
                 self._spawn(action.lease, self._wait(action))
             case do.CompactNow():

@@ -1,6 +1,7 @@
 """The end of a turn on paper: in good order, after a failure, after an abort."""
 
 import asyncio
+import logging
 import sqlite3
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from lodger_daemon.turns.call_work import end_on_paper
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
 from lodger_daemon.turns.core.calls import Batch, Call, Running
-from lodger_daemon.turns.core.events import ToolEnded, ToolReturned
+from lodger_daemon.turns.core.events import StatusNote, ToolEnded, ToolReturned
 from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_daemon.turns.core.words import EFFECT_UNKNOWN, INTERRUPTED
 from lodger_daemon.turns.desk import Desk, Step, TurnWork
@@ -22,7 +23,12 @@ from lodger_daemon.turns.question_work import withdraw_questions
 from lodger_daemon.turns.records import CallResult
 from lodger_daemon.turns.step_work import admission_of, admitted, assistant_message, publish_step_end
 
+logger = logging.getLogger(__name__)
+
 GOOD_ENDS = frozenset({StopReason.END_TURN, StopReason.MAX_TOKENS_EXCEEDED})
+STOP_LIMIT_S = 60.0
+"""A box ends its processes and a model's stream closes within seconds; what takes longer is broken."""
+DOES_NOT_STOP = "Something that this turn had started does not stop. The conversation goes on without it."
 NEVER_RAN = "The turn broke off before this call ran. It had no effect."
 
 
@@ -51,7 +57,7 @@ async def close(desk: Desk, action: do.CloseTurn) -> None:
 async def unwind(desk: Desk, action: do.Unwind) -> None:
     """Stop all work of the lease, then write down how far it came."""
     work = desk.work_of(action.lease)
-    await stop_tasks(work)
+    await stop_tasks(desk, work)
     if desk.stopping:
         return
     await _withdraw_questions(desk, action)
@@ -88,13 +94,20 @@ async def keep_interruption(desk: Desk, turn_id: TurnId) -> None:
         desk.publish_queue()
 
 
-async def stop_tasks(work: TurnWork) -> None:
-    """Cancel and await all tasks of a turn but the one that asks."""
+async def stop_tasks(desk: Desk, work: TurnWork) -> None:
+    """Cancel and await all tasks of a turn but the one that asks: nothing of it runs beside the next one.
+
+    What does not stop in time has no lease any more and can write nothing down.
+    """
     tasks = {task for task in work.tasks if task is not asyncio.current_task()}
     for task in tasks:
         task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)
+    while tasks:
+        _, tasks = await asyncio.wait(tasks, timeout=STOP_LIMIT_S)
+        if tasks and not desk.waits_for_disk:
+            logger.error("%s: %d tasks of turn %s do not stop", desk.key, len(tasks), work.turn_id)
+            desk.publish(StatusNote(DOES_NOT_STOP, "warning"))
+            return
 
 
 async def _write_last_page(

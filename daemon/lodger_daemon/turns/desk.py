@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from lodger_daemon.backends.core.step_assembly import StepAssembly
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage
 from lodger_daemon.backends.local.backend import BuiltRequest, LocalBackend, Standing
+from lodger_daemon.clock import WallTime
 from lodger_daemon.identity import (
     AgentId,
     ClientMessageId,
@@ -30,6 +31,7 @@ from lodger_daemon.turns.core.events import (
     QuestionAsked,
     QueueChanged,
     QueueRemoval,
+    RetryAnnounced,
     StatusNote,
 )
 from lodger_daemon.turns.core.machine_events import MachineEvent
@@ -58,6 +60,8 @@ class Step:
     otid: str
     reasoning_otid: str
     assembly: StepAssembly = field(default_factory=StepAssembly)
+    characters: int = 0
+    """Received so far: text, reasoning and arguments."""
     admitted: bool = False
     ended: bool = False
     """Its end is committed."""
@@ -81,6 +85,8 @@ class TurnWork:
     """Of everything that joined this turn so far: they are what its runs are told apart by."""
     step: Step | None = None
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    dropping: "asyncio.Task[None] | None" = None
+    """Writes down the end of a run that failed; the next run is not begun before."""
     interruption: "asyncio.Task[None] | None" = None
     """Writes down that a person stopped this turn."""
     started_calls: set[ToolCallId] = field(default_factory=set)
@@ -124,6 +130,9 @@ class Desk:
         self._waiting: tuple[InboxItem, ...] = ()
         self.last_sync: tuple[str, str | None] | None = None
         """Outcome and head of the sync that was reported last."""
+        self._retry_at: WallTime | None = None
+        self.waits_for_disk = 0
+        """How many writes are tried again until there is space."""
         self.stopping = False
         """The daemon is going: nothing more is recorded of running calls, so that the next one finds them running."""
 
@@ -138,8 +147,14 @@ class Desk:
         return self.work
 
     def publish(self, event: ConversationEvent) -> None:
+        if isinstance(event, RetryAnnounced):
+            self._retry_at = WallTime(self.services.clock.wall() + event.delay_ms / 1000)
         if isinstance(event, LoopStatusChanged):
-            event = self.loop_status = replace(event, client_message_ids=self._runs_to_tell(event) or None)
+            if event.status is not LoopStatus.RETRYING_API_REQUEST:
+                self._retry_at = None
+            event = self.loop_status = replace(
+                event, client_message_ids=self._runs_to_tell(event) or None, retry_at=self._retry_at
+            )
         self.log.publish(event)
 
     def _runs_to_tell(self, event: LoopStatusChanged) -> dict[RunId, tuple[ClientMessageId, ...]]:
@@ -203,7 +218,11 @@ class Desk:
                 if not said:
                     self.publish(StatusNote(str(error), "warning"))
                     said = True
-            await self.services.clock.sleep(STORE_RETRY_S)
+            self.waits_for_disk += 1
+            try:
+                await self.services.clock.sleep(STORE_RETRY_S)
+            finally:
+                self.waits_for_disk -= 1
 
     def take_input(self, work: TurnWork, batch: tuple[InboxItem, ...], first: bool) -> None:
         """Make the one user message of a reserved batch."""

@@ -32,6 +32,7 @@ _CLASSES: Final[Mapping[str, type[Any]]] = {
         e.ToolReturned,
         e.UsageReported,
         e.RunStopped,
+        e.RunVoided,
         e.RunFailed,
         e.RetryAnnounced,
         e.LoopFailed,

@@ -17,8 +17,10 @@ from lodger_daemon.store.run_rows import RunStatus
 from lodger_daemon.store.turn_rows import TurnRow
 from lodger_daemon.turns.core import machine_events as told
 from lodger_daemon.turns.core.calls import Batch, Call, CallProgress, Done, Refused, Running, Undecided
+from lodger_daemon.turns.core.events import RetryAnnounced, RunStopped, RunVoided
 from lodger_daemon.turns.core.states import Turn
 from lodger_daemon.turns.core.stop_reasons import StopReason
+from lodger_daemon.turns.core.words import STEP_CUT
 from lodger_daemon.turns.desk import Desk, TurnWork
 from lodger_daemon.turns.live import place_from_cause
 from lodger_daemon.turns.question_work import progress_of_question
@@ -33,15 +35,21 @@ class LeftOver:
 
     turn: TurnRow
     items: tuple[InboxItem, ...]
-    run_ids: int
+    steps: int
+    """Model steps that were completed."""
+    void: tuple[RunId, ...]
+    """Runs that an earlier daemon's end cut: what was shown of them is in no transcript."""
+    cut: RunId | None
+    """The one of them that was under way just now."""
     aborted: bool
     """A person had aborted it; only its end is missing."""
 
 
 def put_in_order(connection: sqlite3.Connection, now: WallTime) -> tuple[LeftOver, ...]:
     """In one transaction: release what was reserved, end what no model had seen, end runs that were cut."""
-    for run in run_rows.all_active(connection):
-        run_rows.end(connection, run.run_id, RunStatus.INTERRUPTED, StopReason.ERROR, now, "the daemon stopped")
+    cut = {run.turn_id: run.run_id for run in run_rows.all_active(connection)}
+    for run_id in cut.values():
+        run_rows.end(connection, run_id, RunStatus.INTERRUPTED, StopReason.ERROR, now, "the daemon stopped")
     left_over: list[LeftOver] = []
     for turn in turn_rows.all_active(connection):
         inbox_rows.release(connection, turn.turn_id)
@@ -51,8 +59,10 @@ def put_in_order(connection: sqlite3.Connection, now: WallTime) -> tuple[LeftOve
             turn_rows.finish(connection, turn.turn_id, StopReason.CANCELLED, now)
             continue
         aborted = setting_rows.get(connection, abort_mark(turn.turn_id)) is True
-        runs = sum(run.turn_id == turn.turn_id for run in run_rows.recent(connection, turn.conversation, 1000))
-        left_over.append(LeftOver(turn, items, runs, aborted))
+        runs = tuple(r for r in run_rows.recent(connection, turn.conversation, 1000) if r.turn_id == turn.turn_id)
+        steps = sum(run.status is RunStatus.COMPLETED for run in runs)
+        void = tuple(run.run_id for run in runs if run.status is RunStatus.INTERRUPTED)
+        left_over.append(LeftOver(turn, items, steps, void, cut.get(turn.turn_id), aborted))
     return tuple(left_over)
 
 
@@ -67,12 +77,23 @@ def resume(desk: Desk, left: LeftOver, work: TurnWork) -> tuple[told.TurnRecover
         turn_id=left.turn.turn_id,
         can_ask=work.settings.can_answer_questions,
         ask_together=work.settings.ask_together,
-        steps=max(1, left.run_ids),
+        steps=max(1, left.steps),
         run_id=batch.run_id if batch is not None else None,
         max_steps=min(work.settings.max_steps or desk.services.options.max_steps, desk.services.options.max_steps),
     )
     collecting = tuple(c for c in batch.calls if isinstance(c.progress, Running)) if batch is not None else ()
     return told.TurnRecovered(work.lease, turn, batch), collecting
+
+
+def tell_what_is_void(desk: Desk, left: LeftOver) -> None:
+    """A client that saw the beginning of an answer learns that it will be given anew, or not at all."""
+    for run_id in left.void:
+        desk.publish(RunVoided(run_id))
+    if left.cut is None:
+        return
+    desk.publish(RunStopped(left.cut, StopReason.ERROR))
+    if not left.aborted:
+        desk.publish(RetryAnnounced(STEP_CUT, "restarted", 1, 1, 0, left.cut))
 
 
 def _last_batch(desk: Desk, work: TurnWork) -> Batch | None:

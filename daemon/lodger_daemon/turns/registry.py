@@ -1,6 +1,7 @@
 """Every conversation in use: opened when it is first asked for, taken up after a restart, let go at the end."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -20,6 +21,8 @@ from lodger_daemon.turns.desk import STORE_RETRY_S, Desk, TurnWork
 from lodger_daemon.turns.event_log import NUMBER_BLOCK, EventLog
 from lodger_daemon.turns.live import LiveConversation, Loaded, load
 from lodger_daemon.turns.services import TurnServices
+
+logger = logging.getLogger(__name__)
 
 FORGET_AFTER_S: Final = 30 * 60.0
 """Longer than any single request works on a conversation."""
@@ -58,7 +61,11 @@ class Registry:
             self._watch_questions()
         await self._announce_ends()
         for left in left_over:
-            await self._resume(left)
+            try:
+                await self._resume(left)
+            except Exception:
+                # One conversation that cannot be taken up must not keep the others from going on.
+                logger.exception("the open turn of %s cannot be taken up", left.turn.conversation)
         for key in await self._database.read(inbox_rows.keys_with_work):
             (await self.actor(key)).pump()
 
@@ -173,6 +180,7 @@ class Registry:
         event, collecting = recovery.resume(desk, left, work)
         if left.aborted:
             collecting = ()
+        recovery.tell_what_is_void(desk, left)
         actor.recover(work, event, collecting)
         if left.aborted:
             actor.interrupt()

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sqlite3
-from typing import Final, assert_never
+from typing import Final
 
 from lodger_daemon.backends.core.compaction import Options
 from lodger_daemon.backends.core.step_assembly import AssembledCall
@@ -13,13 +13,6 @@ from lodger_daemon.identity import RunId
 from lodger_daemon.inbox.core.items import InboxItem, TurnSettings
 from lodger_daemon.inbox.core.rules import Moment, next_batch
 from lodger_daemon.models.contract import (
-    FailureKind,
-    ModelChunk,
-    ModelFailure,
-    ReasoningChunk,
-    StepEnded,
-    TextChunk,
-    ToolCallChunk,
     Usage,
 )
 from lodger_daemon.store import conversation_rows, message_rows, run_rows
@@ -27,21 +20,17 @@ from lodger_daemon.store.run_rows import RunStatus
 from lodger_daemon.turns import records
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
-from lodger_daemon.turns.core.calls import Batch, Call, CallProgress, Refused, Undecided
 from lodger_daemon.turns.core.events import (
-    AssistantText,
     DeviceStateChanged,
     InputEchoed,
     LoopStatus,
     LoopStatusChanged,
     QueueRemoval,
-    ReasoningText,
     RunStopped,
     StatusNote,
     ToolCallRequested,
     UsageReported,
 )
-from lodger_daemon.turns.core.states import Lease
 from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_daemon.turns.core.words import REMIND_OF_EMPTY
 from lodger_daemon.turns.desk import Desk, Step, TurnWork
@@ -50,22 +39,17 @@ from lodger_daemon.turns.stored_messages import CALLS_PART, REASONING_PART, USAG
 from lodger_tools.catalogue.arguments import parse_arguments
 from lodger_tools.catalogue.person_questions import ANSWERS, ASK_TOOL, with_answers
 from lodger_tools.json_value import JsonObject
-from lodger_tools.toolbox_contract import Scheduling
 
 COMPACTIONS_PER_STEP: Final = 2
 
-CUT_CALL = (
-    "This call was cut off at the output token limit before its arguments were complete, so it did not run. "
-    "Call again with less text, or in several smaller calls."
-)
-IMAGES_REFUSED = "This model takes no images. It is asked again with words in their place."
-NAMELESS_CALL = "This call names no tool, so nothing ran."
-NO_SUCH_TOOL = "There is no tool named {name} here, so nothing ran. Your tools are: {tools}."
 COMPACTED_NOTE = "The conversation had grown long; its earlier part was replaced by a summary."
 
 
 async def prepare(desk: Desk, action: do.PrepareStep) -> None:
     work = desk.work_of(action.lease)
+    if work.dropping is not None:
+        await asyncio.wait({work.dropping})
+        desk.work_of(action.lease)
     if action.reserve and not await _reserve(desk, work, action.first):
         desk.feed(told.NothingWaits(action.lease))
         return
@@ -149,48 +133,6 @@ async def compact_now(desk: Desk, action: do.CompactNow) -> None:
     desk.feed(told.Compacted(action.lease, not_compacted is None))
 
 
-async def run(desk: Desk, action: do.RunStep) -> None:
-    """Stream one step; its end is told once, after the stream is closed."""
-    lease = action.lease
-    work = desk.work_of(lease)
-    step = work.step
-    assert step is not None
-    failure: ModelFailure | None = None
-    try:
-        await _stream(desk, lease, work, step)
-    except ModelFailure as error:
-        failure = error
-        if error.kind is FailureKind.CONTEXT_OVERFLOW:
-            desk.backend.refused_as_too_long(step.built, desk.live.transcript)
-    except TimeoutError:
-        failure = ModelFailure(FailureKind.TIMEOUT, "The model said nothing for too long.", output_seen=step.admitted)
-    desk.work_of(lease)
-    if failure is not None and desk.backend.refused_images(step.built, failure):
-        failure = ModelFailure(FailureKind.SERVER, IMAGES_REFUSED, status=failure.status, retry_after_s=0.0)
-    if failure is None and step.assembly.finish is None:
-        failure = ModelFailure(FailureKind.CUT_SHORT, "The model's answer broke off.", output_seen=step.admitted)
-    desk.feed(_failed(desk, lease, step, failure) if failure is not None else _completed(desk, lease, work, step))
-
-
-async def _stream(desk: Desk, lease: Lease, work: TurnWork, step: Step) -> None:
-    """Raises: ModelFailure, TimeoutError."""
-    stream = desk.services.models.stream(step.built.request)
-    limit_s, loop = desk.services.options.silence_limit_s, asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(limit_s) as silence:
-            async for chunk in stream:
-                if not step.admitted:
-                    await finish_regardless(admit(desk, work, step))
-                    desk.work_of(lease)
-                    desk.feed(told.StepAdmitted(lease, step.run_id))
-                _take(desk, step, chunk)
-                silence.reschedule(loop.time() + limit_s)
-    finally:
-        close = getattr(stream, "aclose", None)
-        if close is not None:
-            await close()
-
-
 async def admit(desk: Desk, work: TurnWork, step: Step) -> None:
     """The model has taken up the request: run, input and admission become one commit."""
     admission = admission_of(work, step, step.run_id)
@@ -249,7 +191,7 @@ async def record(desk: Desk, action: do.RecordStep) -> None:
 
     await finish_regardless(commit())
     desk.work_of(action.lease)
-    for call in _assembled(step):
+    for call in assembled_calls(step):
         desk.publish(
             ToolCallRequested(step.run_id, step.calls_message_id, call.tool_call_id, call.name, call.arguments_json)
         )
@@ -285,7 +227,7 @@ def publish_step_end(desk: Desk, step: Step, stop_reason: StopReason) -> None:
 
 def assistant_message(desk: Desk, step: Step, with_calls: bool) -> TranscriptMessage | None:
     """What the transcript keeps of a step; None when it said nothing worth keeping."""
-    calls = _assembled(step) if with_calls else ()
+    calls = assembled_calls(step) if with_calls else ()
     content = step.assembly.content(calls, step.calls_message_id)
     if not calls and not content.get("text"):
         return None
@@ -351,55 +293,7 @@ def _publish_sending(desk: Desk, work: TurnWork) -> None:
     desk.publish(LoopStatusChanged(LoopStatus.SENDING_API_REQUEST, earlier))
 
 
-def _take(desk: Desk, step: Step, chunk: ModelChunk) -> None:
-    assembly = step.assembly
-    match chunk:
-        case TextChunk(text):
-            assembly.texts.append(text)
-            desk.publish(AssistantText(step.run_id, step.message_id, step.otid, text))
-        case ReasoningChunk(text, signature):
-            assembly.signature = signature or assembly.signature
-            if text:
-                assembly.reasonings.append(text)
-                desk.publish(ReasoningText(step.run_id, step.reasoning_message_id, step.reasoning_otid, text))
-        case ToolCallChunk():
-            assembly.add_call_fragment(chunk)
-        case StepEnded(finish, usage):
-            assembly.finish = finish
-            assembly.usage = usage
-            desk.backend.answered(step.built, desk.live.transcript, usage)
-        case _:
-            assert_never(chunk)
-
-
-def _failed(desk: Desk, lease: Lease, step: Step, failure: ModelFailure) -> told.StepFailed:
-    return told.StepFailed(
-        lease=lease,
-        run_id=step.run_id,
-        kind=failure.kind,
-        message=failure.message,
-        status=failure.status,
-        retry_after_s=failure.retry_after_s,
-        jitter=desk.services.rng.random(),
-    )
-
-
-def _completed(desk: Desk, lease: Lease, work: TurnWork, step: Step) -> told.StepCompleted:
-    assembly = step.assembly
-    assert assembly.finish is not None
-    assembled = _assembled(step)
-    calls = tuple(_call(desk, step, call) for call in assembled)
-    return told.StepCompleted(
-        lease=lease,
-        run_id=step.run_id,
-        finish=assembly.finish,
-        batch=Batch(step.run_id, step.calls_message_id, calls) if calls else None,
-        empty=not calls and not assembly.text.strip(),
-        jitter=desk.services.rng.random(),
-    )
-
-
-def _assembled(step: Step) -> tuple[AssembledCall, ...]:
+def assembled_calls(step: Step) -> tuple[AssembledCall, ...]:
     return step.assembly.calls(f"call-{step.run_id.removeprefix('run-')}", _is_json_object)
 
 
@@ -413,31 +307,6 @@ def parse_object(text: str) -> JsonObject | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def _call(desk: Desk, step: Step, call: AssembledCall) -> Call:
-    tool = step.built.tools.get(call.name)
-    checked = _refusal(step, call) or check_arguments(desk, call.name, call.arguments_json)
-    fault = checked if isinstance(checked, str) else None
-    progress: CallProgress = Refused(fault) if fault is not None else Undecided()
-    return Call(
-        tool_call_id=call.tool_call_id,
-        tool_name=call.name,
-        arguments_json=call.arguments_json,
-        arguments=checked if isinstance(checked, dict) else None,
-        scheduling=tool.scheduling if tool is not None else Scheduling.BARRIER,
-        progress=progress,
-    )
-
-
-def _refusal(step: Step, call: AssembledCall) -> str | None:
-    if not call.name:
-        return NAMELESS_CALL
-    if call.cut:
-        return CUT_CALL
-    if call.name not in step.built.tools:
-        return NO_SUCH_TOOL.format(name=call.name, tools=", ".join(step.built.tools) or "none")
-    return None
 
 
 def check_arguments(desk: Desk, tool_name: str, arguments_json: str) -> JsonObject | str:

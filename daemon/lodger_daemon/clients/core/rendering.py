@@ -24,6 +24,7 @@ from lodger_daemon.turns.core.events import (
     RetryAnnounced,
     RunFailed,
     RunStopped,
+    RunVoided,
     StatusNote,
     ToolCallRequested,
     ToolEnded,
@@ -68,6 +69,8 @@ def render(numbered: NumberedEvent) -> Body | None:
             return deltas.usage_reported(numbered, event)
         case RunStopped() as event:
             return deltas.run_stopped(numbered, event)
+        case RunVoided(run_id=run_id):
+            return event_body("lodger_run_voided", key, {"run_id": run_id}, event_number=number, beyond_v2=True)
         case RunFailed() as event:
             return deltas.run_failed(numbered, event)
         case RetryAnnounced() as event:
@@ -101,6 +104,8 @@ def loop_status(key: ConversationKey, event: LoopStatusChanged, number: int | No
     if event.client_message_ids:
         status["client_message_ids_by_run_id"] = {run: [*ids] for run, ids in event.client_message_ids.items()}
     status["executing_tool_call_ids"] = [*event.executing]
+    if event.retry_at is not None:
+        status["retry_at"] = iso(event.retry_at)
     fields: JsonObject = {"loop_status": status}
     return event_body("update_loop_status", key, fields, merge=Merge.NEWEST, event_number=number)
 

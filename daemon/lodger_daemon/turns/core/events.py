@@ -44,6 +44,8 @@ class LoopStatusChanged:
     executing: tuple[ToolCallId, ...] = ()
     client_message_ids: Mapping[RunId, tuple[ClientMessageId, ...]] | None = None
     """Which messages caused which runs: the last 32 runs of the conversation."""
+    retry_at: WallTime | None = None
+    """While a failed step waits to be tried again: until when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,13 @@ class RunStopped:
 
 
 @dataclass(frozen=True, slots=True)
+class RunVoided:
+    """What was shown of this run is void: it joins no transcript, and its step is done again or given up."""
+
+    run_id: RunId
+
+
+@dataclass(frozen=True, slots=True)
 class RunFailed:
     """The model's error as it reached us; a `RunStopped` follows."""
 
@@ -285,6 +294,7 @@ ConversationEvent: TypeAlias = (
     | ToolReturned
     | UsageReported
     | RunStopped
+    | RunVoided
     | RunFailed
     | RetryAnnounced
     | LoopFailed

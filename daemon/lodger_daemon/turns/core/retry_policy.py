@@ -11,6 +11,9 @@ TRANSIENT_BASE_S: Final = 1.0
 EDGE_BASE_S: Final = 5.0
 """Errors 520-524 come from an edge in front of the provider and last longer."""
 EDGE_STATUSES: Final = range(520, 525)
+BUSY_BASE_S: Final = 10.0
+BUSY_STATUS: Final = 409
+"""Another request about the same thing is under way there; it takes as long as a step."""
 EMPTY_ATTEMPTS: Final = 2
 EMPTY_STEP_S: Final = 0.5
 OVERFLOW_ATTEMPTS: Final = 3
@@ -37,12 +40,14 @@ def retry_transient(
     """
     if kind not in RETRYABLE or already >= TRANSIENT_ATTEMPTS:
         return None
-    if retry_after_s is not None:
-        delay_s = max(0.0, retry_after_s)
-    else:
-        base_s = EDGE_BASE_S if status in EDGE_STATUSES else TRANSIENT_BASE_S
-        delay_s = base_s * 2**already
+    delay_s = _base_s(status) * 2**already if retry_after_s is None else max(0.0, retry_after_s)
     return Retry(already + 1, TRANSIENT_ATTEMPTS, min(RETRY_AFTER_CAP_S, delay_s * (1 + JITTER_SHARE * jitter)))
+
+
+def _base_s(status: int | None) -> float:
+    if status == BUSY_STATUS:
+        return BUSY_BASE_S
+    return EDGE_BASE_S if status in EDGE_STATUSES else TRANSIENT_BASE_S
 
 
 def retry_empty(already: int, jitter: float) -> Retry | None:

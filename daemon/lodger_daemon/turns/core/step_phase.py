@@ -14,7 +14,7 @@ from lodger_daemon.turns.core.actions import (
     RunStep,
     Wait,
 )
-from lodger_daemon.turns.core.events import LoopFailed, LoopStatus, RetryAnnounced, RunFailed, RunStopped
+from lodger_daemon.turns.core.events import LoopFailed, LoopStatus, RetryAnnounced, RunFailed, RunStopped, RunVoided
 from lodger_daemon.turns.core.machine_events import Compacted, Prepared, StepAdmitted, StepCompleted, StepFailed
 from lodger_daemon.turns.core.outcomes import DEVICE, Outcome, close, enter, loop
 from lodger_daemon.turns.core.retry_policy import (
@@ -143,8 +143,10 @@ def _empty(state: Active, phase: Stepping, event: StepCompleted) -> Outcome:
 
 def _drop(state: Active, phase: Stepping, stop_reason: StopReason) -> tuple[Action, ...]:
     dropped = DropRun(state.lease, phase.run_id, stop_reason)
-    # A run nobody has seen needs no stop of its own.
-    return (dropped, Publish(RunStopped(phase.run_id, stop_reason))) if phase.admitted else (dropped,)
+    if not phase.admitted:
+        # A run nobody has seen needs no stop of its own.
+        return (dropped,)
+    return dropped, Publish(RunStopped(phase.run_id, stop_reason)), Publish(RunVoided(phase.run_id))
 
 
 def _announce(state: Active, phase: Stepping, retry: Retry, message: str, reason: str) -> tuple[Action, ...]:

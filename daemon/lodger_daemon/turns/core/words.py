@@ -21,6 +21,7 @@ EFFECT_UNKNOWN: Final = (
 PERMISSION_CHANGED: Final = (
     "The permission for this call changed before it ran, so nothing ran. Call it again if it is still needed. {reason}"
 )
+STEP_CUT: Final = "Lodger was restarted in the middle of this answer; the model is asked again."
 EMPTY_ANSWER: Final = "The model gave an empty answer."
 STILL_EMPTY: Final = (
     "The model gave only empty answers; the turn was ended. Send the message again or choose another model."

@@ -44,6 +44,8 @@ EVERY_KIND: tuple[ConversationEvent, ...] = (
     e.ToolReturned(RUN, MESSAGE, CALL, "success", "text"),
     e.UsageReported(RUN, MESSAGE, 1, 2, 3, 4),
     e.RunStopped(RUN, StopReason.REQUIRES_APPROVAL),
+    e.RunVoided(RUN),
+    e.LoopStatusChanged(e.LoopStatus.RETRYING_API_REQUEST, retry_at=WallTime(3.5)),
     e.RunFailed(RUN, "bad", "server", True),
     e.RetryAnnounced("bad", "server", 1, 3, 1000, RUN),
     e.LoopFailed("bad", StopReason.ERROR, True, RUN, (CLIENT,)),

@@ -401,6 +401,7 @@ def waits(machine: Machine, event: MachineEvent) -> list[float]:
     [
         (failing(FailureKind.RATE_LIMIT), [1, 2, 4]),
         (failing(FailureKind.SERVER, status=522), [5, 10, 20]),
+        (failing(FailureKind.SERVER, status=409), [10, 20, 40]),
         (failing(FailureKind.OVERLOADED, retry_after_s=7), [7, 7, 7]),
         (failing(FailureKind.RATE_LIMIT, retry_after_s=3600), [60, 60, 60]),
         (failing(FailureKind.AUTHENTICATION), []),
@@ -436,7 +437,9 @@ def test_the_last_try_after_empty_answers_carries_a_reminder() -> None:
 def test_a_failed_run_that_was_seen_is_stopped_before_the_next_try() -> None:
     machine = started()
     machine.tell(told.StepAdmitted(LEASE, RUN), failing(FailureKind.CUT_SHORT))
-    assert seen.RunStopped(RUN, StopReason.LLM_API_ERROR) in machine.published()
+    published = machine.published()
+    stopped = published.index(seen.RunStopped(RUN, StopReason.LLM_API_ERROR))
+    assert published[stopped + 1] == seen.RunVoided(RUN)
     assert machine.performed(do.DropRun) == [do.DropRun(LEASE, RUN, StopReason.LLM_API_ERROR)]
 
 

@@ -11,9 +11,11 @@ import pytest
 from lodger_daemon.identity import QuestionId
 from lodger_daemon.models.contract import AssistantMessage, ModelRequest, TextChunk, ToolMessage, UserMessage
 from lodger_daemon.store.errors import StoreClosed, StoreFull
-from lodger_daemon.turns.contract import Accepted, Allow, Deny, Refused
+from lodger_daemon.turns import recovery
+from lodger_daemon.turns.contract import Accepted, Allow, Deny, Refused, StartRuntime
 from lodger_daemon.turns.core import events as seen
 from lodger_daemon.turns.core.stop_reasons import StopReason
+from lodger_daemon.turns.desk import Desk, TurnWork
 from lodger_tools.permissions.core.verdicts import Allowed
 from lodger_tools.toolbox_contract import ToolOutcome
 from support.turn_parts import Gate, House, as_kept, calls, message, says
@@ -220,12 +222,70 @@ async def test_a_turn_cut_in_mid_stream_goes_on_unattended(tmp_path: Path) -> No
     house.models.play([TextChunk("half"), gate], says("whole"))
     await house.say("go", "m1")
     await house.until(gate.reached.is_set)
+    [half] = house.seen(seen.AssistantText)
+    assert isinstance(half, seen.AssistantText)
     await house.crash()
     await house.restart()
     await house.settled()
     assert [type(m).__name__ for m in house.models.requests[1].messages] == ["SystemMessage", "UserMessage"]
     finished = [e for e in house.events if isinstance(e, seen.TurnFinished)]
     assert [e.stop_reason for e in finished] == [StopReason.END_TURN]
+    told = [e for e in house.events if isinstance(e, seen.RunVoided | seen.RunStopped | seen.RetryAnnounced)]
+    assert told[:2] == [seen.RunVoided(half.run_id), seen.RunStopped(half.run_id, StopReason.ERROR)]
+    assert isinstance(told[2], seen.RetryAnnounced)
+    assert (told[2].reason, told[2].run_id) == ("restarted", half.run_id)
+    [whole] = house.seen(seen.AssistantText)
+    assert isinstance(whole, seen.AssistantText)
+    assert whole.otid != half.otid
+    await house.close()
+
+
+async def test_what_is_void_is_told_again_by_a_daemon_whose_forerunner_could_not(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    await house.start()
+    gates = Gate(), Gate()
+    house.models.play([TextChunk("half"), gates[0]], [gates[1]], says("whole"))
+    await house.say("go", "m1")
+    await house.until(gates[0].reached.is_set)
+    [half] = house.seen(seen.AssistantText)
+    assert isinstance(half, seen.AssistantText)
+    await house.crash()
+    await house.restart()
+    await house.until(gates[1].reached.is_set)
+    await house.crash()
+    await house.restart()
+    await house.settled()
+    assert house.seen(seen.RunVoided) == [seen.RunVoided(half.run_id)]
+    assert [e.run_id for e in house.events if isinstance(e, seen.RunStopped)] != [half.run_id]
+    await house.close()
+
+
+async def test_one_conversation_that_cannot_be_taken_up_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = House(tmp_path)
+    key = await house.start()
+    other = (await house.conversations.start_runtime(StartRuntime(agent_id=key.agent_id))).key
+    gates = Gate(), Gate()
+    house.models.play([TextChunk("a"), gates[0]], [TextChunk("b"), gates[1]], says("whole"))
+    await house.say("go", "m1")
+    await house.until(gates[0].reached.is_set)
+    await house.conversations.submit(other, message("go", "m1"))
+    await house.until(gates[1].reached.is_set)
+    await house.crash()
+    resume = recovery.resume
+
+    def broken(desk: Desk, left: recovery.LeftOver, work: TurnWork) -> object:
+        if desk.key == key:
+            raise ValueError("damaged")
+        return resume(desk, left, work)
+
+    monkeypatch.setattr(recovery, "resume", broken)
+    await house.restart()
+    await house.conversations.settled(other)
+    [request] = house.models.requests[2:]
+    assert request.cache_key == house.models.requests[1].cache_key
+    assert isinstance(await house.say("still there?", "m2"), Refused)
     await house.close()
 
 

@@ -194,6 +194,19 @@ CASES: list[tuple[e.ConversationEvent, dict[str, Any]]] = [
         e.RunStopped(RUN, StopReason.END_TURN),
         delta(message_type="stop_reason", stop_reason="end_turn", run_id="run-1", seq_id=7, type="message"),
     ),
+    (e.RunVoided(RUN), {"type": "lodger_run_voided", "run_id": "run-1"}),
+    (
+        e.LoopStatusChanged(e.LoopStatus.RETRYING_API_REQUEST, retry_at=AT),
+        {
+            "type": "update_loop_status",
+            "loop_status": {
+                "status": "RETRYING_API_REQUEST",
+                "active_run_ids": [],
+                "executing_tool_call_ids": [],
+                "retry_at": DATE,
+            },
+        },
+    ),
     (
         e.RunFailed(RUN, "bad", "server", True),
         delta(
