@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from support.browser import Browser, Page, chromium
+from support.browser import Browser, Page
 from support.page_rig import PageRig, artifact, idle, ready, say
 from support.program_client import bash, remember, script
 from support.programs import ROOT, new_world
@@ -59,12 +59,6 @@ def _script(base: Any) -> Any:
     path = base / "script.json"
     path.write_text(json.dumps({"steps": [{"text": ANSWER}]}))
     return path
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with chromium() as started:
-        yield started
 
 
 async def test_every_view(rig: PageRig, browser: Browser) -> None:

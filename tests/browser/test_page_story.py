@@ -1,39 +1,18 @@
 """The story of the main job through the page, in a real browser at phone size, with real hub, daemon and boxes."""
 
-import base64
 import json
 import time
-import urllib.request
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from support.browser import Browser, Page, chromium
+from support.browser import Browser, Page
 from support.page_rig import IDLE, PageRig, artifact, idle, ready, say
-from support.program_client import bash, local_client, open_conversation, remember, script
-from support.programs import new_world, until
+from support.program_client import bash, local_client, open_conversation, script
+from support.programs import until
 
 pytestmark = pytest.mark.timeout(240)
-
-HOSTILE = "<img src=x onerror=\"window.pwned='{0}';alert('{0}')\"><script>window.pwned='{0}'</script>"
-
-
-@pytest.fixture
-async def rig() -> AsyncIterator[PageRig]:
-    async with new_world("page") as world:
-        made = PageRig(world, world.home("desk"), await world.endpoint())
-        await made.start_hub()
-        await made.start_daemon()
-        yield made
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with chromium() as started:
-        yield started
 
 
 async def test_the_story_on_a_phone(rig: PageRig, browser: Browser) -> None:
@@ -49,6 +28,7 @@ async def test_the_story_on_a_phone(rig: PageRig, browser: Browser) -> None:
     await a_queue_is_edited_and_a_turn_stopped(rig, phone)
     await a_reload_in_mid_turn_loses_nothing(phone)
     await a_killed_hub_comes_back(rig, phone)
+    await a_killed_hub_heals_without_a_reload(rig, phone)
     await a_killed_daemon_comes_back(rig, phone)
     await a_second_device_joins_and_is_revoked(rig, browser, phone)
     await only_the_own_origin_was_asked(rig, phone)
@@ -155,10 +135,7 @@ async def a_queue_is_edited_and_a_turn_stopped(rig: PageRig, page: Page) -> None
     await page.press("Stop")
     await page.until("!document.querySelector('.stop')", "the turn has ended")
     assert "w399" not in await page.text()
-    if await page.run(
-        "[...document.querySelectorAll('.queue button')].some((one) => one.innerText === 'Send them now')"
-    ):
-        await page.press("Send them now")
+    await page.press("Send them now")
     await page.sees("as rewritten", "article.agent-message:last-of-type")
     await idle(page)
     bodies = json.dumps([request["body"] for request in await rig.endpoint.requests()])
@@ -187,10 +164,7 @@ async def a_reload_in_mid_turn_loses_nothing(page: Page) -> None:
     assert not await page.run(IDLE), "it streams on after the reload"
     await whole_once(page, 60, "reload me")
     assert await page.run("document.querySelector('textarea').value") == "a draft"
-    await page.type("textarea", "x", instead=True)
-    await page.send("Input.dispatchKeyEvent", type="keyDown", key="Backspace", windowsVirtualKeyCode=8)
-    await page.send("Input.dispatchKeyEvent", type="keyUp", key="Backspace", windowsVirtualKeyCode=8)
-    await page.until("document.querySelector('textarea').value === ''", "the draft is gone")
+    await clear(page)
 
 
 async def a_killed_hub_comes_back(rig: PageRig, page: Page) -> None:
@@ -214,6 +188,42 @@ async def a_killed_hub_comes_back(rig: PageRig, page: Page) -> None:
     assert [sum(mark in one for one in said) for mark in ("hub dies", "while it was dead")] == [1, 1]
 
 
+async def a_killed_hub_heals_without_a_reload(rig: PageRig, page: Page) -> None:
+    """In mid-turn; what was written meanwhile goes out in its order, and a draft stays."""
+    await page.run("window.sameVisit = true")
+    answers = "[...document.querySelectorAll('article.agent-message')].map((one) => one.innerText.trim())"
+    before = (await page.run(answers)).count(numbered(60))
+    await say(page, "hub dies again " + script({"numbered": 60, "delay_ms": 60}))
+    await page.sees("w9 ", "article.agent-message:last-of-type")
+    assert rig.hub is not None
+    await rig.hub.killed()
+    await page.sees("The hub does not answer", ".banner")
+    marks = ["written first", "written second", "written third"]
+    for mark in marks:
+        await say(page, mark)
+    await page.type("textarea", "still thinking")
+    await rig.start_hub()
+    await page.until("!document.querySelector('.banner')", "the banner is gone", 40)
+    await page.until("!document.querySelector('.delivery')", "all messages have been handed over", 40)
+    await idle(page)
+    whole = (await page.run(answers)).count(numbered(60))
+    assert whole == before + 1, "the stream went on where it was, and nothing of it is shown twice"
+    said = await page.run("[...document.querySelectorAll('article.user-message')].map((one) => one.innerText)")
+    # Those that wait together may become one message.
+    lines = [line for one in said for line in one.splitlines() if line.startswith("written")]
+    assert lines == marks
+    assert await page.run("window.sameVisit"), "nobody loaded the page again"
+    assert await page.run("document.querySelector('textarea').value") == "still thinking"
+    await clear(page)
+
+
+async def clear(page: Page) -> None:
+    await page.type("textarea", "x", instead=True)
+    await page.send("Input.dispatchKeyEvent", type="keyDown", key="Backspace", windowsVirtualKeyCode=8)
+    await page.send("Input.dispatchKeyEvent", type="keyUp", key="Backspace", windowsVirtualKeyCode=8)
+    await page.until("document.querySelector('textarea').value === ''", "the draft is gone")
+
+
 async def a_killed_daemon_comes_back(rig: PageRig, page: Page) -> None:
     await say(page, "daemon dies " + script({"numbered": 60, "delay_ms": 60}))
     await page.sees("w9 ", "article.agent-message:last-of-type")
@@ -234,7 +244,8 @@ async def a_killed_daemon_comes_back(rig: PageRig, page: Page) -> None:
     before = await page.text("main.transcript")
     await page.reload()
     await ready(page)
-    assert (await page.text("main.transcript")).split() == before.split(), "the transcript says the same"
+    after = await page.text("main.transcript")
+    assert after.splitlines() == before.splitlines(), "the transcript says the same"
 
 
 async def a_second_device_joins_and_is_revoked(rig: PageRig, browser: Browser, phone: Page) -> None:
@@ -262,10 +273,13 @@ async def a_second_device_joins_and_is_revoked(rig: PageRig, browser: Browser, p
     await idle(phone)
     found: list[dict[str, Any]] = (await rig.ask_hub("GET", "/v1/devices"))["devices"]
     (device,) = [one for one in found if one["name"] == "tablet"]
-    await rig.ask_hub("DELETE", f"/v1/devices/{device['id']}")
+    assert len(tablet.open_sockets) == 1
     begun = time.monotonic()
-    await tablet.sees("This device is no longer paired", limit_s=5)
+    await rig.ask_hub("DELETE", f"/v1/devices/{device['id']}")
+    await until(lambda: not tablet.open_sockets, "the tablet's socket is closed", 5)
     assert time.monotonic() - begun < 5
+    await tablet.sees("This device is no longer paired", limit_s=5)
+    assert not tablet.open_sockets
     assert await tablet.run("Object.keys(localStorage)") == []
     await say(phone, script({"text": "the phone stays"}))
     await phone.sees("the phone stays", "article.agent-message:last-of-type")
@@ -278,111 +292,6 @@ async def only_the_own_origin_was_asked(rig: PageRig, page: Page) -> None:
     assert hosts == {f"127.0.0.1:{rig.port}"}
     assert page.faults == []
     assert page.dialogs == []
-
-
-async def test_nothing_hostile_runs(rig: PageRig, browser: Browser) -> None:
-    """Scripts in a message, an answer, a tool's output, a file's name, memory, and the names of machine and device;
-    foreign endpoints in the address (ATTACKS.md W1)."""
-    name = HOSTILE.format("machine")[:60]
-    token = (rig.home.state / "hub" / "machine.token").read_text().strip()
-    body = {"deviceId": "fake", "connectionName": name, "metadata": {}}
-    request = urllib.request.Request(
-        f"{rig.url}/v1/environments/register",
-        json.dumps(body).encode(),
-        {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
-    )
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
-        assert answer.status == 200
-    page = await rig.paired(browser, HOSTILE.format("device")[:60])
-    await page.sees(name)
-    await page.press("Settings")
-    await page.sees("(this one)")
-    await page.press("All machines")
-    await rig.conversation(page)
-    lines = (
-        HOSTILE.format("answer"),
-        "[one](javascript:window.pwned='link') [two](data:text/html,x) <a href='javascript:1'>three</a>",
-        "![p](http://evil.test/p.png)",
-        "| <b>x</b> |\n|---|\n| <iframe src='http://evil.test'></iframe> |",
-        "<svg onload=\"window.pwned='svg'\">",
-    )
-    output = HOSTILE.format("output").replace("'", "")
-    where = f"mkdir -p d && touch 'd/<img src=x onerror=alert(1)>.txt' && ls d && printf %s '{output}'"
-    await say(
-        page, HOSTILE.format("message") + script({"calls": [bash(where)]}, {"text": "\n\n".join(lines), "chunks": 30})
-    )
-    await page.sees("one two <a href=")
-    await idle(page)
-    await page.press("Bash", ".tool-name")
-    await page.sees("onerror=alert(1)", "details.tool")
-    outside = rig.world.workspace(rig.world.base / "elsewhere")
-    path = str(outside / "<img src=x onerror=alert(2)>.txt")
-    write = {"name": "Write", "arguments": {"file_path": path, "content": HOSTILE.format("diff")}}
-    await say(page, script({"calls": [write]}, {"text": "asked"}))
-    await page.sees("onerror=alert(2)", ".question")
-    await page.press("Deny")
-    await idle(page)
-    fact = HOSTILE.format("memory").replace("'", "").replace('"', "")
-    await say(page, script({"calls": [remember("fact", fact)]}, {"text": "kept it"}))
-    await page.sees("kept it", "article.agent-message:last-of-type")
-    await idle(page)
-    await only_text_came_of_it(page)
-    await page.press("Conversations")
-    await page.press("Memory of Lodger")
-    await page.sees("remember fact")
-    for _ in range(int(await page.run("document.querySelectorAll('details:not([open])').length"))):
-        await page.run("document.querySelector('details:not([open])')?.querySelector('summary').click()")
-    await only_text_came_of_it(page)
-    own = await page.run("location.origin")
-    await page.open(f"{own}/?gatewayUrl=ws://evil.test/ws&endpoint=http://evil.test&token=x#/m/evil.test/a/c/default")
-    await page.sees("Conversation")
-    await page.open(f"{own}/?hub=http://evil.test")
-    await page.sees("Connected")
-    await only_same_hosts(rig, page)
-
-
-async def only_text_came_of_it(page: Page) -> None:
-    elements = await page.run("document.querySelectorAll('img, script:not([src]), iframe, svg[onload]').length")
-    assert elements == 0, "no element comes of what others wrote"
-    links = await page.run("[...document.links].map((one) => one.protocol).filter((one) => !/^https?:$/.test(one))")
-    assert links == []
-    assert await page.run("window.pwned ?? null") is None
-
-
-async def only_same_hosts(rig: PageRig, page: Page) -> None:
-    assert {urlsplit(url).netloc for url in page.requests if not url.startswith(("data:", "blob:"))} == {
-        f"127.0.0.1:{rig.port}"
-    }
-    assert page.dialogs == []
-
-
-async def test_a_picture_is_made_smaller_and_sent(rig: PageRig, browser: Browser, tmp_path: Path) -> None:
-    page = await rig.paired(browser, "phone")
-    await rig.conversation(page)
-    made = await page.run(
-        "(() => { const c = document.createElement('canvas'); c.width = 3000; c.height = 1500;"
-        " c.getContext('2d').fillRect(0, 0, 1000, 1000); return c.toDataURL('image/png').split(',')[1]; })()"
-    )
-    picture = tmp_path / "picture.png"
-    picture.write_bytes(base64.b64decode(made))
-    root = (await page.send("DOM.getDocument"))["root"]["nodeId"]
-    field = (await page.send("DOM.querySelector", nodeId=root, selector="input[type=file]"))["nodeId"]
-    await page.send("DOM.setFileInputFiles", nodeId=field, files=[str(picture)])
-    await page.until("!!document.querySelector('.picked img')", "the picture is shown")
-    await say(page, "What is this? " + script({"text": "a square"}))
-    await page.sees("a square", "article.agent-message")
-    await idle(page)
-    size = await page.run(
-        "(({naturalWidth: w, naturalHeight: h}) => [w, h])(document.querySelector('.user-message img'))"
-    )
-    assert size == [1568, 784]
-    (request,) = [one for one in await rig.endpoint.requests() if one["path"] == "/v1/chat/completions"]
-    parts = request["body"]["messages"][-1]["content"]
-    (shown,) = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
-    assert shown.startswith("data:image/jpeg;base64,")
-    await page.reload()
-    await ready(page)
-    assert await page.run("document.querySelectorAll('.user-message img').length") == 1
 
 
 async def test_a_question_waits_for_the_person(rig: PageRig, browser: Browser) -> None:

@@ -97,7 +97,8 @@ class Browser:
 
 @dataclass
 class Page:
-    """One tab. `requests` are the addresses it asked for, `faults` what it complained about."""
+    """One tab. `requests` are the addresses it asked for, `faults` what it complained about, `open_sockets` the
+    WebSockets that it has."""
 
     browser: Browser
     session: str
@@ -105,6 +106,7 @@ class Page:
     requests: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     dialogs: list[str] = field(default_factory=list)
+    open_sockets: set[str] = field(default_factory=set)
 
     def hear(self, method: str, event: Json) -> None:
         match method:
@@ -112,6 +114,9 @@ class Page:
                 self.requests.append(event["request"]["url"])
             case "Network.webSocketCreated":
                 self.requests.append(event["url"])
+                self.open_sockets.add(event["requestId"])
+            case "Network.webSocketClosed":
+                self.open_sockets.discard(event["requestId"])
             case "Runtime.exceptionThrown":
                 self.faults.append(json.dumps(event["exceptionDetails"])[:2000])
             case "Log.entryAdded" if event["entry"]["source"] == "security":
@@ -204,6 +209,18 @@ class Page:
             + (f"; document.querySelector({name}).select()" if instead else "")
         )
         await self.send("Input.insertText", text=text)
+
+    async def hide(self) -> None:
+        """Turn to another tab: this one goes on in the background."""
+        made = await self.browser.send("Target.createTarget", url="about:blank", browserContextId=self.context)
+        await self.browser.send("Target.activateTarget", targetId=made["targetId"])
+        await self.until("document.visibilityState === 'hidden'", "the page is in the background")
+
+    async def pick(self, selector: str, files: list[Path]) -> None:
+        """Choose files in a field for files."""
+        root = (await self.send("DOM.getDocument"))["root"]["nodeId"]
+        field_ = (await self.send("DOM.querySelector", nodeId=root, selector=selector))["nodeId"]
+        await self.send("DOM.setFileInputFiles", nodeId=field_, files=[str(file) for file in files])
 
     async def screenshot(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

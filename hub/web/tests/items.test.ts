@@ -36,6 +36,25 @@ test("a newer page puts what is new after its predecessor and keeps what only th
   assert.deepEqual(keys(merged(list, page, false)), ["u:1", "a:1", "u:other", "a:other", "u:mine"]);
 });
 
+test("what was shown in another order than it was taken up gets the stored order", () => {
+  const list = [user("1"), user("2"), user("3"), agent("to 1"), agent("to 2", false)];
+  const page = [user("1"), agent("to 1"), user("2"), user("3")];
+  assert.deepEqual(keys(merged(list, page, false)), ["u:1", "a:to 1", "u:2", "u:3", "a:to 2"]);
+});
+
+test("a message that was folded into another is not shown beside it", () => {
+  const list = [user("0"), user("1"), user("2"), agent("to both"), user("3")];
+  assert.deepEqual(keys(merged(list, [user("0"), user("1"), agent("to both")], false)), ["u:0", "u:1", "a:to both", "u:3"]);
+  const older = [user("older than the page"), user("1"), agent("to 1")];
+  assert.deepEqual(keys(merged(older, [user("1"), agent("to 1")], false)), ["u:older than the page", "u:1", "a:to 1"]);
+});
+
+test("a note stays behind what it followed", () => {
+  const note: Item = { kind: "note", key: "n:1", text: "model set", level: "info" };
+  const list = [agent("1"), note, user("2"), agent("2")];
+  assert.deepEqual(keys(merged(list, [agent("1"), user("2"), agent("2")], false)), ["a:1", "n:1", "u:2", "a:2"]);
+});
+
 test("a page with nothing in common takes the place of all but messages on their way", () => {
   const list = [agent("old"), user("mine", "sending"), user("gone")];
   assert.deepEqual(keys(merged(list, [agent("new")], false)), ["a:new", "u:mine"]);

@@ -140,38 +140,55 @@ export function itemsOf(messages: readonly Json[]): Item[] {
   return items;
 }
 
-/** Put a page of stored items into the list: what is known already takes the stored form and keeps its place, what is
- * new follows its predecessor on the page. `older` tells that the page lies before everything known. */
+/** Put a page of stored items into the list. `older` tells that the page lies before everything known. Else what both
+ * know takes the stored form and the stored order, for what was written without a connection may have been taken up later
+ * than it was shown. What only the list knows stays behind what it followed, at the end if that was the last; messages on
+ * their way come after everything. */
 export function merged(list: readonly Item[], page: readonly Item[], older: boolean): Item[] {
-  if (older) {
-    const known = new Set(list.map((item) => item.key));
-    return [...page.filter((item) => !known.has(item.key)), ...list];
-  }
-  const result = [...list];
-  let at = -1;
-  let ahead: Item[] = [];
-  for (const item of page) {
-    const found = result.findIndex((one) => one.key === item.key);
-    if (found >= 0) {
-      result[found] = stored(result[found]!, item);
-      result.splice(found, 0, ...ahead);
-      at = found + ahead.length;
-      ahead = [];
-    } else if (at >= 0) {
-      at += 1;
-      result.splice(at, 0, item);
-    } else {
-      ahead.push(item);
-    }
-  }
+  const known = new Map(list.map((item) => [item.key, item]));
+  if (older) return [...page.filter((item) => !known.has(item.key)), ...list];
+  const stored = new Set(page.map((item) => item.key));
+  const onTheirWay = list.filter((item) => item.kind === "user" && item.state !== "sent" && !stored.has(item.key));
   // Nothing in common: what lies between was never seen, so the page takes the place of all but what only we know.
-  if (at < 0) return [...page, ...list.filter((item) => item.kind === "user" && item.state !== "sent")];
-  // What was streamed and then not stored, although later things were, has been void since a step was done again.
-  return result.filter((item, place) => place > at || !((item.kind === "agent" || item.kind === "thought") && !item.whole));
+  if (!page.some((item) => known.has(item.key))) return [...page, ...onTheirWay];
+  const result: Item[] = [];
+  const tail: Item[] = [];
+  const behind = new Map<string, Item[]>();
+  const firstStored = list.findIndex((item) => stored.has(item.key));
+  const lastStored = list.reduce((last, item, index) => (stored.has(item.key) ? index : last), -1);
+  let place = result;
+  list.forEach((item, index) => {
+    if (stored.has(item.key)) {
+      place = index === lastStored ? tail : [];
+      if (place !== tail) behind.set(item.key, place);
+    } else if (!onTheirWay.includes(item) && !(firstStored < index && index < lastStored && isVoid(item))) {
+      place.push(item);
+    }
+  });
+  for (const item of page) {
+    const before = known.get(item.key);
+    result.push(before ? inStoredForm(before, item) : item, ...(behind.get(item.key) ?? []));
+  }
+  return [...result, ...tail, ...onTheirWay];
+}
+
+/** What is not stored although things after it are: an answer that was streamed has been void since its step was done
+ * again, and a message was folded into the one before it. */
+function isVoid(item: Item): boolean {
+  switch (item.kind) {
+    case "agent":
+    case "thought":
+      return !item.whole;
+    case "user":
+      return true;
+    case "tool":
+    case "note":
+      return false;
+  }
 }
 
 /** A page that starts in the middle of a call knows its result but not its name. */
-function stored(known: Item, item: Item): Item {
+function inStoredForm(known: Item, item: Item): Item {
   if (known.kind === "tool" && item.kind === "tool") {
     if (known.whole && !item.whole) return known;
     return item.args ? item : { ...item, name: known.name, args: known.args };
