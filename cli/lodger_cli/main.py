@@ -18,6 +18,7 @@ from lodger_cli.options import (
     PublicUrl,
     TlsCert,
     TlsKey,
+    TrustedProxy,
     WhileFd,
 )
 from lodger_cli.service_commands import service
@@ -66,13 +67,16 @@ def up(
     tls_key: TlsKey = "",
     public_url: PublicUrl = "",
     public_name: PublicName = [],  # noqa: B006 - typer's way to say "none", and it is only read
+    trusted_proxy: TrustedProxy = [],  # noqa: B006 - as above
     as_json: Json = False,
 ) -> None:
     """Run a hub and a daemon on this machine until Ctrl-C."""
     from lodger_cli.serve import HubFlags
     from lodger_cli.up import up as run
 
-    flags = HubFlags("127.0.0.1", port, lan, lan_port, tls_cert, tls_key, public_url, tuple(public_name))
+    flags = HubFlags(
+        "127.0.0.1", port, lan, lan_port, tls_cert, tls_key, public_url, tuple(public_name), tuple(trusted_proxy)
+    )
     run(flags, as_json=as_json)
 
 
@@ -123,6 +127,7 @@ def hub(
     tls_key: TlsKey = "",
     public_url: PublicUrl = "",
     public_name: PublicName = [],  # noqa: B006 - typer's way to say "none", and it is only read
+    trusted_proxy: TrustedProxy = [],  # noqa: B006 - as above
     log_file: LogFile = "",
     while_fd: WhileFd = -1,
 ) -> None:
@@ -132,7 +137,9 @@ def hub(
     """
     from lodger_cli.serve import HubFlags, run_hub
 
-    flags = HubFlags(host, port, lan, lan_port, tls_cert, tls_key, public_url, tuple(public_name))
+    flags = HubFlags(
+        host, port, lan, lan_port, tls_cert, tls_key, public_url, tuple(public_name), tuple(trusted_proxy)
+    )
     run_hub(flags, while_fd=while_fd, log_file=log_file)
 
 

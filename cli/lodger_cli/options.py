@@ -33,6 +33,13 @@ PublicUrl = Annotated[str, typer.Option(metavar="URL", help="Where a proxy with 
 PublicName = Annotated[
     list[str], typer.Option(metavar="NAME", help="A host name under which the hub is reached; may be repeated.")
 ]
+TrustedProxy = Annotated[
+    list[str],
+    typer.Option(
+        metavar="NETWORK",
+        help="With --public-url: a proxy on another machine, whose word on callers' addresses counts.",
+    ),
+]
 LogFile = Annotated[
     str, typer.Option("--log-file", metavar="FILE", help="Log there, with rotation, not to standard error.")
 ]

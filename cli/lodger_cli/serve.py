@@ -40,6 +40,7 @@ class HubFlags:
     tls_key: str
     public_url: str
     public_names: tuple[str, ...]
+    trusted_proxies: tuple[str, ...] = ()
 
     def arguments(self) -> list[str]:
         """The same as words of a command."""
@@ -50,6 +51,7 @@ class HubFlags:
             ("--tls-key", self.tls_key),
             ("--public-url", self.public_url),
             *(("--public-name", name) for name in self.public_names),
+            *(("--trusted-proxy", proxy) for proxy in self.trusted_proxies),
         ):
             words += [name, value] if value else []
         return words
@@ -152,6 +154,7 @@ def _hub_options(flags: HubFlags, folder: Path) -> "HubOptions":
         tls_key=None if lan else key,
         public_names=frozenset(name.lower() for name in flags.public_names),
         public_url=flags.public_url or None,
+        trusted_proxies=flags.trusted_proxies,
         lan=lan,
     )
 

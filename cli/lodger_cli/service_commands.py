@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from lodger_cli.options import Json, Lan, LanPort, PublicName, PublicUrl, TlsCert, TlsKey
+from lodger_cli.options import Json, Lan, LanPort, PublicName, PublicUrl, TlsCert, TlsKey, TrustedProxy
 
 service = typer.Typer(no_args_is_help=True, help="Hub and daemon as services of this machine.")
 System = Annotated[bool, typer.Option("--system", help="For the machine (as root), not for the user who types.")]
@@ -25,6 +25,7 @@ def service_install(
     tls_key: TlsKey = "",
     public_url: PublicUrl = "",
     public_name: PublicName = [],  # noqa: B006 - typer's way to say "none", and it is only read
+    trusted_proxy: TrustedProxy = [],  # noqa: B006 - as above
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -37,7 +38,9 @@ def service_install(
 
     if only not in ("", "hub", "daemon"):
         raise typer.BadParameter("hub or daemon", param_hint="--only")
-    flags = HubFlags("127.0.0.1", port, lan, lan_port, tls_cert, tls_key, public_url, tuple(public_name))
+    flags = HubFlags(
+        "127.0.0.1", port, lan, lan_port, tls_cert, tls_key, public_url, tuple(public_name), tuple(trusted_proxy)
+    )
     install(Wish(system, as_json, dry_run, flags, only, run_as))
 
 

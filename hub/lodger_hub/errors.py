@@ -3,6 +3,7 @@
 HubError
 ├── UnsafeListener      the address asked for would send tokens in the clear
 ├── BadAddress          an address or a name the hub was started with cannot be used
+├── StateInUse          another hub uses the state folder
 ├── CertificateFailed   the hub's own certificate cannot be made or read
 ├── StoreFailed         the hub's own file cannot be read or written
 └── RequestRefused      answered to the caller as JSON `{message, errorCode}`
@@ -29,6 +30,17 @@ class UnsafeListener(HubError):
 
 class BadAddress(HubError):
     """The text says which and why."""
+
+
+class StateInUse(HubError):
+    def __init__(self, folder: Path, owner: str) -> None:
+        super().__init__(folder, owner)
+        self.folder = folder
+        self.owner = owner
+
+    def __str__(self) -> str:
+        who = f" (process {self.owner})" if self.owner.isdecimal() else ""
+        return f"another hub{who} uses {self.folder}: stop that one, or give this one a LODGER_HOME of its own"
 
 
 class CertificateFailed(HubError):

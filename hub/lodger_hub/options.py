@@ -59,6 +59,9 @@ class HubOptions:
     """Host names, beside this machine's addresses, under which the hub is reached."""
     public_url: str | None = None
     """Where a proxy with a certificate (Caddy, Tailscale) shows this hub, such as https://hub.example."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks of proxies beside those on this machine, whose X-Forwarded-For is believed. Only with a
+    public address: without one there is no proxy, and whoever sends that header invents it."""
     lan: LanListener | None = None
     limits: RelayLimits = field(default_factory=RelayLimits)
     mail: MailLimits = field(default_factory=MailLimits)

@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 
 from lodger_hub.access.core.hosts import PublicUrl, public_url
 from lodger_hub.access.core.lockout import Lockout
+from lodger_hub.access.core.sources import LOOPBACK, Network, networks
 from lodger_hub.access.devices import Devices
 from lodger_hub.access.gate import Gate
 from lodger_hub.access.tokens import prepare_tokens
@@ -37,6 +38,7 @@ from lodger_hub.git_host.app import Allowed, Denied, GitHost
 from lodger_hub.lan.certificate import LanCertificate, lan_addresses, prepare_certificate
 from lodger_hub.mailbox.courier import Courier
 from lodger_hub.options import DEFAULT_PORT, HubOptions, LanListener, is_loopback
+from lodger_hub.ownership import take_state
 from lodger_hub.pages.site import Site
 from lodger_hub.reach import Place, Reach, ReachKind
 from lodger_hub.relay.switchboard import Switchboard
@@ -55,13 +57,15 @@ KEEPALIVE_PROBES: Final = 3
 async def serve(options: HubOptions, ready: Callable[[Reach], None] | None = None) -> None:
     """Serve until SIGTERM or SIGINT, or until cancelled. `ready` gets the addresses once connections are accepted.
 
-    Raises: UnsafeListener, BadAddress, CertificateFailed, StoreFailed, OSError when an address cannot be taken.
+    Raises: UnsafeListener, BadAddress, StateInUse, CertificateFailed, StoreFailed; OSError when an address cannot be
+    taken.
     """
     options.check()
     public = _public(options)
     _raise_descriptor_limit()
     certificate = await asyncio.to_thread(_lan_certificate, options)
     async with contextlib.AsyncExitStack() as stack:
+        stack.callback(await asyncio.to_thread(take_state, options.state))
         listener = await asyncio.to_thread(_bind, options.host, options.port)
         stack.callback(listener.close)
         lan = None if options.lan is None else await asyncio.to_thread(_bind_lan, options.lan, listener)
@@ -97,9 +101,9 @@ async def _application(options: HubOptions, store: HubStore, public: PublicUrl |
     book = await prepare_tokens(store, options.state, int(time.time() * 1000))
     lockout = Lockout()
     names = options.public_names | {options.host.lower(), *_lan_names(options)}
-    gate = Gate(book, lockout, store, names, public)
+    gate = Gate(book, lockout, store, names, public, _trusted_proxies(options))
     switchboard = Switchboard(options.limits, store, book.is_live)
-    devices = Devices(store, book, lockout, switchboard, options.state)
+    devices = Devices(store, book, gate, switchboard, options.state)
     courier = Courier(store, book.has_device, options.mail)
     handlers = Handlers(
         Environments(store, switchboard, gate, devices, courier),
@@ -124,7 +128,7 @@ def _config(app: ASGIApp, options: HubOptions, certificate: Path | None, key: Pa
         lifespan="off",
         log_config=None,
         access_log=False,
-        # A forwarded address could be invented, and the lock-out counts by address.
+        # A forwarded address could be invented, and the lock-out counts by address: the gate looks at who says it.
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=STOP_LIMIT_S,
@@ -172,6 +176,19 @@ def _public(options: HubOptions) -> PublicUrl | None:
         return public_url(options.public_url)
     except ValueError as error:
         raise BadAddress(str(error)) from error
+
+
+def _trusted_proxies(options: HubOptions) -> tuple[Network, ...]:
+    """Raises: BadAddress."""
+    try:
+        named = networks(options.trusted_proxies)
+    except ValueError as error:
+        raise BadAddress(str(error)) from error
+    if options.public_url is not None:
+        return (*LOOPBACK, *named)
+    if named:
+        raise BadAddress("a trusted proxy needs the address under which it shows the hub: --public-url")
+    return ()
 
 
 def _lan_certificate(options: HubOptions) -> LanCertificate | None:
@@ -311,6 +328,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tls-key", type=Path)
     parser.add_argument("--public-name", action="append", default=[], help="a host name under which it is reached")
     parser.add_argument("--public-url", help="where a proxy with a certificate shows this hub")
+    parser.add_argument("--trusted-proxy", action="append", default=[], help="a proxy on another machine")
     parser.add_argument("--lan", action="store_true", help="also listen with TLS for the home network")
     chosen = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -322,6 +340,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tls_key=chosen.tls_key,
         public_names=frozenset(name.lower() for name in chosen.public_name),
         public_url=chosen.public_url,
+        trusted_proxies=tuple(chosen.trusted_proxy),
         lan=LanListener() if chosen.lan else None,
     )
     try:

@@ -6,6 +6,7 @@ import socket
 import struct
 from typing import Any, ClassVar, Final
 
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
@@ -20,6 +21,12 @@ class EndingSocket(WebSocketsSansIOProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.close_timeout = ABORT_AFTER_S
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        # A refusal answers the handshake too; otherwise each would be reported in the log as a fault of ours.
+        if self.initial_response is not None and self.close_sent:
+            self.handshake_complete = True
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
         super().on_task_complete(task)

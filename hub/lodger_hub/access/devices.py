@@ -41,6 +41,12 @@ REFUSED_KEPT: Final = 1000
 """Pairs of a machine's id and a token, so that no token can push everything else out of the audit log."""
 
 
+class Proofs(Protocol):
+    def forget_proof(self, digest: bytes) -> None:
+        """A revoked token is no better than a wrong one."""
+        ...
+
+
 class OpenSockets(Protocol):
     def end_token(self, token_id: str) -> None:
         """End every socket that was opened with it, at once, and drop what it still had to say."""
@@ -78,7 +84,7 @@ class Devices:
 
     store: HubStore
     book: TokenBook
-    lockout: Lockout
+    proofs: Proofs
     """Of tokens: a revoked one proves nothing any more."""
     sockets: OpenSockets
     state: Path
@@ -196,7 +202,7 @@ class Devices:
 
     def _end_tokens(self, device_id: str) -> None:
         for token in self.book.remove_device(device_id):
-            self.lockout.forget_proof(token.digest)
+            self.proofs.forget_proof(token.digest)
             self.sockets.end_token(token.id)
 
     def _check_lock(self, source: str) -> None:

@@ -3,8 +3,8 @@
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 from starlette.requests import HTTPConnection
@@ -13,7 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lodger_hub.access.core.credentials import Absent, AuthClass, Presented, Unusable, find_credential
 from lodger_hub.access.core.hosts import PublicUrl, is_own_host, is_own_origin, own_origin
-from lodger_hub.access.core.lockout import Lockout
+from lodger_hub.access.core.lockout import WRONG_ATTEMPTS, Lockout
+from lodger_hub.access.core.sources import Network, Source, source_of_call
 from lodger_hub.access.tokens import Principal, TokenBook
 from lodger_hub.errors import RequestRefused
 from lodger_hub.store.contract import AuditEntry, HubStore, TokenRole
@@ -23,6 +24,11 @@ logger = logging.getLogger(__name__)
 PRE_AUTH_BODY_BYTES: Final = 64 * 1024
 PRINCIPAL: Final = "lodger.principal"
 """Where a route finds who calls it, in its scope."""
+SOURCE: Final = "lodger.source"
+"""And from where."""
+
+WRONG_THROUGH_PROXY: Final = 20 * WRONG_ATTEMPTS
+"""Of all that come through one proxy: whoever can play the proxy could invent an address for each guess."""
 
 SECURITY_HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -41,8 +47,10 @@ def with_security_headers(own: Iterable[tuple[bytes, bytes]]) -> list[tuple[byte
 
 
 def source_of(request: HTTPConnection) -> str:
-    """The address a caller is counted by."""
-    return request.client.host if request.client else "unknown"
+    """The address a caller is counted by. The gate has found it before any route runs."""
+    source = request.scope[SOURCE]
+    assert isinstance(source, Source)
+    return source.address
 
 
 def caller_of(request: HTTPConnection) -> Principal:
@@ -67,8 +75,16 @@ class Gate:
     store: HubStore
     public_names: frozenset[str]
     public: PublicUrl | None = None
+    trusted_proxies: Sequence[Network] = ()
+    """Whose word about where a caller comes from is taken."""
     mono: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
+    _proxies: Lockout = field(default_factory=lambda: Lockout(WRONG_THROUGH_PROXY))
+
+    def forget_proof(self, digest: bytes) -> None:
+        """A revoked token proves nothing any more."""
+        self.lockout.forget_proof(digest)
+        self._proxies.forget_proof(digest)
 
     def guard(self, route: ASGIApp, needed: AuthClass) -> ASGIApp:
         """`route` for callers of class `needed` only; the caller stands in the scope as `PRINCIPAL`."""
@@ -103,6 +119,10 @@ class Gate:
                 await app(scope, receive, send)
                 return
 
+            peer = HTTPConnection(scope)
+            forwarded = peer.headers.getlist("x-forwarded-for")
+            scope[SOURCE] = source_of_call(peer.client.host if peer.client else "", forwarded, self.trusted_proxies)
+
             async def send_with_headers(message: Message) -> None:
                 if message["type"] in ("http.response.start", "websocket.http.response.start"):
                     message["headers"] = with_security_headers(message.get("headers", ()))
@@ -133,7 +153,7 @@ class Gate:
     async def _admit(self, request: HTTPConnection, needed: AuthClass) -> Principal:
         if request.scope["type"] == "http":
             _check_declared_size(request)
-        source = source_of(request)
+        source = request.scope[SOURCE]
         now = self.mono()
         basic = needed is AuthClass.GIT
         socket = request.scope["type"] == "websocket"
@@ -151,17 +171,30 @@ class Gate:
                 assert_never(credential)
         if found is None:
             self._check_lock(source, None, now)
-            if self.lockout.wrong(source, now):
-                await self.store.record(AuditEntry(int(self.wall() * 1000), "locked_out", source))
-                logger.warning("many wrong tokens from %s: not listening to it for a while", source)
+            await self._count_wrong(source, now)
             raise RequestRefused(401, "unauthenticated", "the token is not valid here", challenge)
-        self.lockout.right(source, found.digest, now)
+        self._note_right(source, found.digest, now)
         if not _may(found, needed):
             raise RequestRefused(403, "wrong_role", f"a {found.role.value} token cannot do this")
         return found
 
-    def _check_lock(self, source: str, digest: bytes | None, now: float) -> None:
-        wait_s = self.lockout.wait_s(source, digest, now)
+    async def _count_wrong(self, source: Source, now: float) -> None:
+        closed = [source.address] if self.lockout.wrong(source.address, now) else []
+        if source.through is not None and self._proxies.wrong(source.through, now):
+            closed.append(f"anywhere behind {source.through}")
+        for where in closed:
+            await self.store.record(AuditEntry(int(self.wall() * 1000), "locked_out", where))
+            logger.warning("many wrong tokens from %s: not listening to it for a while", where)
+
+    def _note_right(self, source: Source, digest: bytes, now: float) -> None:
+        self.lockout.right(source.address, digest, now)
+        if source.through is not None:
+            self._proxies.right(source.through, digest, now)
+
+    def _check_lock(self, source: Source, digest: bytes | None, now: float) -> None:
+        wait_s = self.lockout.wait_s(source.address, digest, now)
+        if source.through is not None:
+            wait_s = max(wait_s, self._proxies.wait_s(source.through, digest, now))
         if wait_s > 0:
             raise RequestRefused(
                 429, "locked_out", "too many wrong tokens; wait a little", {"Retry-After": str(int(wait_s) + 1)}
