@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from lodger_daemon.backends.local.history_tool import HistoryTool
 from lodger_daemon.backends.local.search import HistorySearch
 from lodger_daemon.clients.app_server import AppServer, AppServerOptions
 from lodger_daemon.clients.errors import ClientError
@@ -266,6 +267,8 @@ async def _make_rooms(
     await questions.load()
     rules = PersonsRules(foundation.settings_file, settings, str(paths.home))
     external = ExternalToolRegistry(rng)
+    history = HistorySearch(paths.search, foundation.database, clock)
+    stack.push_async_callback(history.aclose)
     folders = FolderBoxes(boxes, rng)
     workplaces = Workplaces(boxes, folders, clock)
     services = TurnServices(
@@ -274,7 +277,7 @@ async def _make_rooms(
         models=models,
         toolbox=LodgerToolbox(boxes, overflow, hidden_of=own_secrets.values),
         memory=memory,
-        external=external,
+        external=HistoryTool(external, history, foundation.database),
         judge=rules,
         clock=clock,
         rng=rng,
@@ -292,8 +295,6 @@ async def _make_rooms(
     conversations = Conversations(services)
     # In this order, so that the calls of stopped turns go on in their boxes and the next daemon collects them.
     stack.push_async_callback(conversations.aclose, boxes.aclose)
-    history = HistorySearch(paths.search, foundation.database, clock)
-    stack.push_async_callback(history.aclose)
     stack.push_async_callback(workplaces.aclose)
     return _Rooms(
         conversations, memory, models, spend, boxes, questions, external, rules, overflow, folders, workplaces, history

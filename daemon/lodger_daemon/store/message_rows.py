@@ -6,6 +6,7 @@
     replace_in_context(connection, key, message_ids)
     in_context(connection, key) -> tuple[StoredMessage, ...]
     get(connection, message_id) -> StoredMessage | None
+    get_of_agent(connection, agent_id, message_id) -> StoredMessage | None
     page(connection, key, limit, descending, before, after) -> tuple[StoredMessage, ...]
     result_of(connection, call) -> StoredMessage | None           the one result of a tool call
     numbered_after(connection, number, limit) -> tuple[NumberedMessage, ...]      of all conversations, oldest first
@@ -128,6 +129,16 @@ def in_context(connection: sqlite3.Connection, key: ConversationKey) -> tuple[St
 
 def get(connection: sqlite3.Connection, message_id: MessageId) -> StoredMessage | None:
     row = connection.execute(f"SELECT {_COLUMNS} FROM messages m WHERE m.message_id = ?", (message_id,)).fetchone()
+    return _from_row(row) if row else None
+
+
+def get_of_agent(connection: sqlite3.Connection, agent_id: AgentId, message_id: MessageId) -> StoredMessage | None:
+    """The message, if it belongs to a conversation of this agent."""
+    row = connection.execute(
+        f"SELECT {_COLUMNS} FROM messages m JOIN conversations v ON v.number = m.conversation "
+        "WHERE m.message_id = ? AND v.agent_id = ?",
+        (message_id, agent_id),
+    ).fetchone()
     return _from_row(row) if row else None
 
 

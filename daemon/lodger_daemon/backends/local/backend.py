@@ -39,6 +39,7 @@ from lodger_daemon.models.contract import (
 )
 from lodger_daemon.randomness import Rng
 from lodger_daemon.turns.contract import AgentRecord, ExternalTools, PlaceFacts
+from lodger_tools.catalogue.history_search import HISTORY_TOOL
 from lodger_tools.json_value import JsonObject
 from lodger_tools.permissions.core.modes import Mode
 from lodger_tools.toolbox_contract import Toolbox, ToolDescription
@@ -240,12 +241,15 @@ class LocalBackend:
             if not text.strip():
                 return None
         content: JsonObject = {
-            "text": summary_text(text, planned.hidden),
+            "text": summary_text(text, planned.hidden, self._search_tool(standing)),
             "hidden": len(planned.hidden),
             **planned.elision.as_content(),
         }
         message_id = MessageId(f"message-{self._rng.uuid()}")
         return TranscriptMessage(message_id, MessageKind.SUMMARY, content, self._clock.wall())
+
+    def _search_tool(self, standing: Standing) -> str | None:
+        return next((tool.name for tool in self.tools(standing) if tool.name == HISTORY_TOOL), None)
 
     def answered(self, built: BuiltRequest, transcript: LocalConversation, usage: Usage) -> None:
         """Learn from what the provider counted."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lodger_daemon.backends.core.transcript import MessageKind
+from lodger_daemon.backends.local.history_tool import HistoryTool
 from lodger_daemon.backends.local.search import HistorySearch, Wanted
 from lodger_daemon.clients.history_search import SearchCommand
 from lodger_daemon.clock import WallTime
@@ -17,7 +18,9 @@ from lodger_daemon.store import conversation_rows, message_rows
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.message_rows import NewMessage
 from lodger_daemon.turns.contract import ConversationError, NewAgent, StartRuntime
+from lodger_tools.catalogue.history_search import HISTORY_TOOL
 from lodger_tools.json_value import Json
+from lodger_tools.toolbox_contract import Scheduling, ToolDescription, ToolOutcome
 from support.turn_parts import House, calls, says
 
 
@@ -220,3 +223,61 @@ async def test_ten_thousand_messages_are_indexed_beside_commits_that_do_not_wait
     assert again == 0
     await history.aclose()
     await house.close()
+
+
+def agents_tool(house: House, history: HistorySearch) -> HistoryTool:
+    return HistoryTool(house.external, history, house.database)
+
+
+async def asked(house: House, tool: HistoryTool, **arguments: Json) -> ToolOutcome:
+    return await tool.call(house.key, "c1", HISTORY_TOOL, arguments)
+
+
+async def test_an_agent_finds_its_own_words_and_reads_them_whole(house: House, history: HistorySearch) -> None:
+    house.models.play(says("The lighthouse is red. " + "It stands on a rock. " * 30))
+    await turn(house, "What colour is the lighthouse?", 1)
+    tool = agents_tool(house, history)
+    found_it = await asked(house, tool, query="red rock")
+    assert found_it.status == "success"
+    message_id = found_it.text.split("(")[1].split()[0]
+    whole = await asked(house, tool, message_id=message_id)
+    assert whole.text.endswith("The lighthouse is red. " + "It stands on a rock. " * 29 + "It stands on a rock.")
+    first = await asked(house, tool, query="lighthouse", limit=1)
+    assert "before=" in first.text
+    second = await asked(house, tool, query="lighthouse", limit=1, before=int(first.text.rsplit("=", 1)[1].strip(".")))
+    assert "What colour" in second.text
+    assert (await asked(house, tool, query="windmill")).text == "Nothing was found."
+
+
+async def test_an_agent_finds_nothing_of_another_agent(house: House, history: HistorySearch) -> None:
+    await turn(house, "a secret garden", 1)
+    theirs = await house.database.read(lambda connection: message_rows.page(connection, house.key, 5))
+    started = await house.conversations.start_runtime(StartRuntime(new_agent=NewAgent("Other")))
+    house.key = started.key
+    tool = agents_tool(house, history)
+    assert (await asked(house, tool, query="garden")).text == "Nothing was found."
+    for message in theirs:
+        assert (await asked(house, tool, message_id=message.message_id)).status == "error"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"query": ""}, {"query": "x", "message_id": "m"}, {"query": 7}, {"query": "!"}, {"query": "x", "limit": 51},
+     {"query": "x", "before": True}],
+)  # fmt: skip
+async def test_bad_arguments_are_told_to_the_model(
+    house: House, history: HistorySearch, arguments: dict[str, Json]
+) -> None:
+    outcome = await asked(house, agents_tool(house, history), **arguments)
+    assert (outcome.status, outcome.refused) == ("error", True)
+
+
+async def test_no_client_can_take_its_name(house: House, history: HistorySearch) -> None:
+    house.external.brought = tuple(
+        ToolDescription(name, "a client's", {}, Scheduling.BARRIER) for name in (HISTORY_TOOL, "lamp")
+    )
+    tool = agents_tool(house, history)
+    assert [one.name for one in tool.tools(house.key)] == [HISTORY_TOOL, "lamp"]
+    await asked(house, tool, query="x")
+    await tool.call(house.key, "c2", "lamp", {})
+    assert [name for name, _ in house.external.called] == ["lamp"]

@@ -47,6 +47,8 @@ def verdict(a_call: CallToJudge, a_rules: RuleSet | None = None, mode: Mode = Mo
         (call("Read", file_path="~/.ssh/id_ed25519"), Mode.STANDARD, NeedsPerson),
         (call("Read", file_path="notes.md"), Mode.STRICT, Allowed),
         (call("send_mail", to="x"), Mode.STANDARD, NeedsPerson),
+        (call("SearchMessages", query="x"), Mode.STRICT, Allowed),
+        (call("SearchMessages", query="x"), Mode.STANDARD, Allowed),
     ],
 )
 def test_mode_decides_when_no_rule_does(a_call: CallToJudge, mode: Mode, expected: type) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, assert_never
 
+from lodger_tools.catalogue.history_search import HISTORY_TOOL
 from lodger_tools.catalogue.person_questions import ASK_TOOL
 from lodger_tools.permissions.core.modes import Mode
 from lodger_tools.permissions.core.reach import Reach, path_of, reach_of
@@ -78,6 +79,8 @@ def judge(call: CallToJudge, rules: RuleSet, mode: Mode, home: str) -> Verdict:
     allowing = script if reach.inside else None
     if call.tool_name == ASK_TOOL:
         return NeedsPerson("the agent has a question for you")
+    if call.tool_name == HISTORY_TOOL:
+        return Allowed("it reads the agent's own conversations only")
     if rule := _allow_hit(rules.allow, call, allowing, home):
         return Allowed("a rule allows it", rule.source)
     match mode:
