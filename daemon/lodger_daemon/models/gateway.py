@@ -47,6 +47,11 @@ _DESCRIPTION_WAIT_S: Final = 3.0
 """What a description may wait for a provider's list: the start of a worker on a busy machine, then milliseconds."""
 _LITELLM_START_LIMIT_S: Final = 60.0
 """Its import takes 4 to 12 s (ECOSYSTEM.md section 2), more on a busy machine."""
+_LITELLM_IDLE_LIMIT_S: Final = 600.0
+"""It holds 240 MB while it does nothing; ten minutes are longer than most pauses within a conversation."""
+_LITELLM_LIMIT_BYTES: Final = 600 * 1024 * 1024
+_LEAN_LIMIT_BYTES: Final = 200 * 1024 * 1024
+"""Ten times what it needs (measured: 21 MiB after 20 streams at once)."""
 
 
 class Models:
@@ -76,9 +81,21 @@ class Models:
         self._local_servers = dict(local_servers)
         self._registry = Registry(settings, environment, paths.config / "providers.json")
         self._keys = KeyStore(paths.secrets, environment)
-        self._lean = self._link("lodger_daemon.models.worker", paths.secrets, environment, Dialect.OPENAI, 20.0)
-        self._litellm = self._link(
-            "lodger_daemon.models.litellm_worker", paths.secrets, environment, Dialect.LITELLM, _LITELLM_START_LIMIT_S
+        self._lean = WorkerLink(
+            "lodger_daemon.models.worker",
+            paths.secrets,
+            worker_environment(environment, Dialect.OPENAI),
+            clock,
+            memory_limit_bytes=_LEAN_LIMIT_BYTES,
+        )
+        self._litellm = WorkerLink(
+            "lodger_daemon.models.litellm_worker",
+            paths.secrets,
+            worker_environment(environment, Dialect.LITELLM),
+            clock,
+            start_limit_s=_LITELLM_START_LIMIT_S,
+            idle_limit_s=_LITELLM_IDLE_LIMIT_S,
+            memory_limit_bytes=_LITELLM_LIMIT_BYTES,
         )
         self._practice = PracticeProcess()
         self.outcomes = Outcomes(clock)
@@ -92,11 +109,6 @@ class Models:
         self._probed_at = float("-inf")
         self._probe: asyncio.Task[None] | None = None
         self._warming: asyncio.Task[None] | None = None
-
-    def _link(
-        self, module: str, secrets: Path, environment: Mapping[str, str], dialect: Dialect, limit_s: float
-    ) -> WorkerLink:
-        return WorkerLink(module, secrets, worker_environment(environment, dialect), self._clock, limit_s)
 
     async def start(self) -> None:
         """Warm the lean worker and look for local servers, both in the background; returns at once."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import resource
 import socket
 import subprocess
 import sys
@@ -101,16 +102,29 @@ class WorkerLink:
         module: run with `python -m`.
         environment: all the worker gets.
         start_limit_s: how long its start may take.
+        idle_limit_s: ended when it had nothing to do for so long; None keeps it for the next step.
+        memory_limit_bytes: one that grew beyond is replaced when it has nothing to do.
     """
 
     def __init__(
-        self, module: str, secrets: Path, environment: Mapping[str, str], clock: Clock, start_limit_s: float = 20.0
+        self,
+        module: str,
+        secrets: Path,
+        environment: Mapping[str, str],
+        clock: Clock,
+        *,
+        start_limit_s: float = 20.0,
+        idle_limit_s: float | None = None,
+        memory_limit_bytes: int = 1 << 40,
     ) -> None:
         self._module = module
         self._secrets = secrets
         self._environment = dict(environment)
         self._clock = clock
         self._start_limit_s = start_limit_s
+        self._idle_limit_s = idle_limit_s
+        self._memory_limit_bytes = memory_limit_bytes
+        self._idling: asyncio.Task[None] | None = None
         self._pipe: _Pipe | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = asyncio.Lock()
@@ -157,6 +171,7 @@ class WorkerLink:
             del pipe.requests[number]
             if not ended:
                 pipe.send(order_line(CancelOrder(number)))
+            self._rest(pipe)
 
     async def list_models(self, provider: Provider) -> tuple[ListedModel, ...]:
         """Raises: ModelFailure."""
@@ -171,6 +186,7 @@ class WorkerLink:
             raise ModelFailure(FailureKind.TIMEOUT, f"{provider.name} did not list its models in time.") from None
         finally:
             del pipe.requests[number]
+            self._rest(pipe)
         if isinstance(report, ModelFailure):
             raise report
         return report.models if isinstance(report, ModelsListed) else ()
@@ -183,8 +199,37 @@ class WorkerLink:
     async def aclose(self) -> None:
         """End the worker; requests under way fail as `WORKER_LOST`."""
         self._closed = True
+        if self._idling is not None:
+            self._idling.cancel()
+            await asyncio.gather(self._idling, return_exceptions=True)
         async with self._starting:
             await self._end()
+
+    def _rest(self, pipe: _Pipe) -> None:
+        """A request ended. When it was the last, see whether this worker is worth keeping."""
+        if pipe.requests or pipe is not self._pipe or self._closed:
+            return
+        if self._idling is not None:
+            self._idling.cancel()
+        limit_s = 0.0 if self._is_too_big() else self._idle_limit_s
+        self._idling = asyncio.create_task(self._end_idle(pipe, limit_s)) if limit_s is not None else None
+
+    async def _end_idle(self, pipe: _Pipe, limit_s: float) -> None:
+        await self._clock.sleep(limit_s)
+        async with self._starting:
+            # Whoever came meanwhile holds it, or another one.
+            if pipe is self._pipe and not pipe.requests:
+                await self._end()
+                # It was ended by us and did not fail: the next may start at once.
+                self._recent_starts, self._not_before = 0, MonoTime(float("-inf"))
+
+    def _is_too_big(self) -> bool:
+        """False where the kernel does not tell."""
+        try:
+            pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        except (OSError, ValueError, IndexError):
+            return False
+        return pages * resource.getpagesize() > self._memory_limit_bytes
 
     def _send(self, pipe: _Pipe, order: Order) -> None:
         pipe.send(order_line(order))

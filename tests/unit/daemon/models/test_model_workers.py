@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 
 from lodger_daemon.models.contract import FailureKind, FinishReason, StepEnded, TextChunk
+from lodger_daemon.models.core.dialects import encode
+from lodger_daemon.models.core.providers import Dialect, Provider
 from lodger_daemon.models.gateway import Models
+from lodger_daemon.models.worker_link import WorkerLink
 from lodger_daemon.paths import Paths
 from lodger_daemon.system_clock import SystemClock
 from support.endpoint_process import EndpointProcess, model_endpoint
 from support.model_contract import calls, collect, failure, scripted, texts
+from support.programs import until
 
 KEY = "sk-test-8c1f"
 
@@ -160,3 +164,75 @@ async def test_what_became_of_each_models_latest_steps_is_known(models: Models) 
     assert latest.succeeded_at is not None
     assert latest.failed_at is not None
     assert latest.succeeded_at <= latest.failed_at
+
+
+class SteppedClock(SystemClock):
+    """Real, but for waits: those end when the test says so."""
+
+    def __init__(self) -> None:
+        self.waits: list[tuple[float, asyncio.Event]] = []
+
+    async def sleep(self, delay_s: float) -> None:
+        over = asyncio.Event()
+        self.waits.append((delay_s, over))
+        await over.wait()
+
+
+@pytest.fixture
+async def idle_link(endpoint: EndpointProcess, tmp_path: Path) -> AsyncIterator[tuple[WorkerLink, SteppedClock]]:
+    clock = SteppedClock()
+    link = WorkerLink("lodger_daemon.models.worker", tmp_path, {}, clock, idle_limit_s=600.0)
+    yield link, clock
+    await link.aclose()
+
+
+async def one_step(link: WorkerLink, endpoint: EndpointProcess, step: dict[str, object]) -> str:
+    provider = Provider("mine", f"{endpoint.url}/v1", Dialect.OPENAI)
+    request = scripted("mine/x", step)
+    body = json.dumps(encode(request, provider, "x")).encode()
+    return texts([chunk async for chunk in link.step(provider, "x", body)])
+
+
+async def test_a_worker_with_nothing_to_do_is_ended_and_started_again(
+    idle_link: tuple[WorkerLink, SteppedClock], endpoint: EndpointProcess
+) -> None:
+    link, clock = idle_link
+    assert await one_step(link, endpoint, {"text": "a"}) == "a"
+    first = link.pid
+    assert await one_step(link, endpoint, {"text": "b"}) == "b"
+    assert link.pid == first
+    await until(lambda: len(clock.waits) == 2, "the worker rests")
+    (_, early), (delay_s, last) = clock.waits
+    early.set()  # that of the first step, which the second has made void
+    await asyncio.sleep(0)
+    assert link.pid == first
+    assert delay_s == 600.0
+    last.set()
+    await until(lambda: not Path(f"/proc/{first}").exists(), "the worker is ended")
+    assert link.pid is None
+    assert await one_step(link, endpoint, {"text": "c"}) == "c"
+    await until(lambda: len(clock.waits) == 3, "the worker rests")
+    assert clock.waits[2][0] == 600.0, "no pause before a worker that was ended in good order"
+
+
+async def test_a_worker_in_use_is_not_ended(
+    idle_link: tuple[WorkerLink, SteppedClock], endpoint: EndpointProcess
+) -> None:
+    link, clock = idle_link
+    assert await one_step(link, endpoint, {"text": "a"}) == "a"
+    await until(lambda: len(clock.waits) == 1, "the worker rests")
+    running = asyncio.create_task(one_step(link, endpoint, {"numbered": 3, "first_ms": 300}))
+    await asyncio.to_thread(endpoint.wait_until, lambda seen: seen[-1]["state"] == "answering")
+    clock.waits[0][1].set()
+    assert await running == "w0 w1 w2 "
+
+
+async def test_a_worker_that_grew_is_replaced(endpoint: EndpointProcess, tmp_path: Path) -> None:
+    link = WorkerLink("lodger_daemon.models.worker", tmp_path, {}, SystemClock(), memory_limit_bytes=1)
+    try:
+        assert await one_step(link, endpoint, {"text": "a"}) == "a"
+        first = link.pid
+        assert await one_step(link, endpoint, {"text": "b"}) == "b"
+        await until(lambda: link.pid != first, "the worker is ended")
+    finally:
+        await link.aclose()
