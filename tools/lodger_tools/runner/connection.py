@@ -8,6 +8,7 @@ from lodger_tools.runner.poll import READABLE, WRITABLE
 from lodger_tools.runner.wire import (
     HELLO_LIMIT_BYTES,
     OUTPUT_CHUNK_BYTES,
+    PREFIX_BYTES,
     TO_DAEMON_PAYLOAD_LIMIT_BYTES,
     TO_RUNNER_HEADER_LIMIT_BYTES,
     TO_RUNNER_PAYLOAD_LIMIT_BYTES,
@@ -101,6 +102,21 @@ class Connection:
             self.close()
             return
         self._flush()
+
+    def send_with_descriptor(self, header: dict[str, Any], descriptor: int) -> None:
+        """A frame and, beside it, a copy of the descriptor. Only on a connection where nothing waits to be sent."""
+        import _socket
+        import sys
+
+        beside = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptor.to_bytes(4, sys.byteorder))
+        end = _socket.socket(fileno=self._fd)
+        try:
+            if self._out or end.sendmsg([encode_frame(header)], [beside]) < PREFIX_BYTES:
+                self.close()
+        except OSError:
+            self.close()
+        finally:
+            end.detach()
 
     def follow(self, call_id: int, call: Call, offset: int) -> None:
         """Send the call's output from `offset` on, what is to come as it comes, and its end."""

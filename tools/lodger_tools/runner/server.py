@@ -10,6 +10,7 @@ from time import monotonic
 from lodger_tools.runner.calls import Call, CallBook
 from lodger_tools.runner.children import Children
 from lodger_tools.runner.connection import Connection
+from lodger_tools.runner.door import DoorBook
 from lodger_tools.runner.kept_output import KeptOutput
 from lodger_tools.runner.operations import Operations
 from lodger_tools.runner.poll import READABLE, Poll
@@ -33,6 +34,7 @@ class Server:
         self._poll = Poll()
         self._children = Children(self._poll)
         self._book = CallBook()
+        self._doors = DoorBook()
         self._operations = Operations(self._poll, self._children, self._running_pids)
         self._connections: list[Connection] = []
         self._wanted_at = monotonic()
@@ -110,10 +112,21 @@ class Server:
                 connection.send({"is": "answer", "id": header["id"], **self._listing()})
             case "stop_all":
                 connection.send({"is": "answer", "id": header["id"], "stopped": self._children.kill_all()})
+            case "door":
+                self._door(connection, header["id"], header["port"])
             case "end":
                 self._poll.running = False
             case other:
                 raise WireError(f"an unknown request: {other!r}")
+
+    def _door(self, connection: Connection, answer_id: int, port: int) -> None:
+        answer = {"is": "answer", "id": answer_id}
+        try:
+            descriptor = self._doors.descriptor(port)
+        except OSError as error:
+            connection.send({**answer, "error": f"port {port} of the box is taken: {error}"})
+        else:
+            connection.send_with_descriptor(answer, descriptor)
 
     def _listing(self) -> dict[str, Any]:
         self._children.reap()

@@ -8,6 +8,7 @@ Daemon to runner (`do`):
     resume  id key offset                               the rest of a known call's output and its end
     cancel  key                                         TERM to the call's group, KILL 2 s later
     list    id · ping id · stop_all id · end id
+    door    id port                                     a socket that listens in the box's network
 
 Runner to daemon (`is`):
     hello   version
@@ -16,7 +17,8 @@ Runner to daemon (`is`):
     done    id status exit_code timed_out cancelled leftovers details | payload      the one end of a call; text
     unknown id                                          a resumed key that this runner never saw
     dropped id                                          a key whose outcome is no longer kept; never run again
-    answer  id …                                        to list, ping, stop_all and end
+    answer  id …                                        to list, ping, stop_all and end; to door with the socket beside
+                                                        it (SCM_RIGHTS), or with `error`
 
 Limits: what comes from a box is hostile, so the daemon reads small frames only; long output comes as many.
 """
