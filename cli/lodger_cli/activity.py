@@ -3,6 +3,7 @@
 import json
 from typing import Final
 
+from lodger_cli.terminal import for_terminal, unmasked
 from lodger_cli.wire import Frame
 
 SHOWN_CALL_CHARS: Final = 200
@@ -17,9 +18,10 @@ def activity_of(frame: Frame) -> str:
     delta = frame["delta"]
     match delta.get("message_type"):
         case "client_tool_start":
-            return f"[{delta.get('tool_name', 'tool')}] {call_in_words(delta.get('tool_args') or '')}"
+            name = unmasked(str(delta.get("tool_name", "tool")))
+            return f"[{name}] {unmasked(call_in_words(delta.get('tool_args') or ''))}"
         case "retry":
-            return f"[waiting] {delta.get('message', '')}"
+            return f"[waiting] {for_terminal(str(delta.get('message', '')))}"
         case _:
             return ""
 

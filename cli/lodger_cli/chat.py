@@ -6,20 +6,21 @@ import json
 import sys
 import urllib.request
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lodger_cli.activity import activity_of
-from lodger_cli.lines import Lines
+from lodger_cli.chat_screen import ChatScreen
+from lodger_cli.lines import Lines, prompting
 from lodger_cli.places import HubPlace, known_hub, local_daemon, paths
 from lodger_cli.processes import StartError
 from lodger_cli.questions import ask_person
 from lodger_cli.runtime import RuntimeWish, check_mode, open_runtime
-from lodger_cli.terminal import Exit, fail, failure_code, note, say_json
-from lodger_cli.turn import TurnDriver, text_of
-from lodger_cli.wire import Frame, WireClient, WireError
+from lodger_cli.terminal import Exit, fail, failure_code, for_terminal, note, say_json, write_out
+from lodger_cli.turn import Message, TurnDriver
+from lodger_cli.wire import WireClient, WireError
 
+HISTORY_FILE = "chat-history"
 HUB_ANSWER_LIMIT_BYTES = 4 * 1024 * 1024
 
 
@@ -35,60 +36,60 @@ class Chatting:
 
 
 def chat(chatting: Chatting) -> None:
-    """Read lines, show answers, until the end of input or Ctrl-D."""
+    """Talk until the person leaves or the input ends, and end the process with its exit code."""
     check_mode(chatting.mode)
+    in_terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)) and not chatting.as_json
     try:
-        asyncio.run(_chat(chatting))
+        left = asyncio.run(_in_terminal(chatting) if in_terminal else _line_by_line(chatting))
     except (WireError, StartError) as error:
-        fail(str(error), failure_code(error), as_json=chatting.as_json)
+        fail(str(error), failure_code(error, Exit.REFUSED), as_json=chatting.as_json)
     except KeyboardInterrupt:
         note("")
-        raise SystemExit(int(Exit.INTERRUPTED)) from None
+        left = True
+    raise SystemExit(int(Exit.INTERRUPTED if left else Exit.OK))
 
 
-async def _chat(chatting: Chatting) -> None:
+async def _in_terminal(chatting: Chatting) -> bool:
+    """Whether the person left by Ctrl-C."""
+    from lodger_cli.chat_prompt import ChatPrompt, Left, above_the_prompt
+    from lodger_cli.chat_room import CLEAR, ChatRoom
+
     async with _connection(chatting) as client:
-        cwd = str(Path(chatting.cwd).absolute()) if chatting.cwd else ""
-        interactive = sys.stdin.isatty() and not chatting.as_json
-        wish = RuntimeWish(
-            chatting.agent, chatting.model, cwd, chatting.conversation, chatting.mode, can_answer=interactive
-        )
-        opened = await open_runtime(client, wish)
-        lines = Lines()
-        decide = (lambda question: ask_person(question, lines)) if interactive else None
-        driver = TurnDriver(client, opened.runtime, decide, say_json if chatting.as_json else _show)
-        if interactive:
-            note(f"Talking to {opened.agent_name}, with the model {opened.model}.")
-            note("Write a message and press Enter. Ctrl-D ends the chat; the agent stays.")
-        while line := await _read_line(lines, interactive):
+        wish = _wish(chatting, can_answer=True)
+        prompt = ChatPrompt(paths().state / HISTORY_FILE)
+        while True:
+            opened = await open_runtime(client, wish)
+            note(f"Talking to {for_terminal(opened.agent_name)}, with the model {for_terminal(opened.model)}.")
+            note("Write a message and press Enter; /help lists more. Ctrl-D ends the chat; the agent stays.")
+            try:
+                with above_the_prompt():
+                    went = await ChatRoom(client, opened, prompt).run()
+            except Left:
+                return True
+            if went is None:
+                return False
+            if went.clear_screen:
+                write_out(CLEAR)
+            wish = replace(wish, agent=opened.runtime["agent_id"], conversation="new", model="", cwd="")
+
+
+async def _line_by_line(chatting: Chatting) -> bool:
+    """Each line of standard input is a message, and is answered before the next is read."""
+    async with _connection(chatting) as client:
+        can_answer = sys.stdin.isatty() and not chatting.as_json
+        opened = await open_runtime(client, _wish(chatting, can_answer=can_answer))
+        lines, screen = Lines(), ChatScreen()
+        decide = (lambda question: ask_person(question, prompting(lines))) if can_answer else None
+        driver = TurnDriver(client, opened.runtime, decide, say_json if chatting.as_json else screen.show)
+        while line := await lines.next():
             if line.strip():
-                result = await driver.run(line.strip())
-                if not chatting.as_json:
-                    sys.stdout.write("\n")
-                    sys.stdout.flush()
-                if not result.ok:
-                    note(
-                        f"lodger: the turn ended with {result.stop_reason}{f': {result.error}' if result.error else ''}"
-                    )
+                await driver.run(Message(line.strip()))
+    return False
 
 
-async def _read_line(lines: Lines, interactive: bool) -> str:
-    if interactive:
-        sys.stderr.write("> ")
-        sys.stderr.flush()
-    line = await lines.next()
-    if interactive and not line:
-        note("")
-    return line
-
-
-def _show(frame: Frame) -> None:
-    """Stream text as it comes, and one line for each tool."""
-    if frame.get("type") == "stream_delta" and frame["delta"].get("message_type") == "assistant_message":
-        sys.stdout.write(text_of(frame["delta"].get("content")))
-        sys.stdout.flush()
-    elif line := activity_of(frame):
-        note(f"\n{line}")
+def _wish(chatting: Chatting, *, can_answer: bool) -> RuntimeWish:
+    cwd = str(Path(chatting.cwd).absolute()) if chatting.cwd else ""
+    return RuntimeWish(chatting.agent, chatting.model, cwd, chatting.conversation, chatting.mode, can_answer)
 
 
 @contextlib.asynccontextmanager

@@ -5,7 +5,11 @@ Not read in a thread: one that waits for the terminal cannot be ended, so Ctrl-C
 
 import asyncio
 import os
+import sys
+from collections.abc import Awaitable, Callable
 from typing import Final
+
+from lodger_cli.terminal import note
 
 LINE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 _PIECE_BYTES: Final = 64 * 1024
@@ -48,6 +52,20 @@ class Lines:
             return os.read(self._descriptor, _PIECE_BYTES)
         except OSError:
             return b""  # closed, or the terminal is gone
+
+
+def prompting(lines: Lines) -> Callable[[str], Awaitable[str]]:
+    """Reads a line after a prompt on standard error; empty at the end of input."""
+
+    async def read(prompt: str) -> str:
+        sys.stderr.write(prompt)
+        sys.stderr.flush()
+        line = await lines.next()
+        if not line:
+            note("")
+        return line
+
+    return read
 
 
 def _settle(ready: asyncio.Future[None]) -> None:

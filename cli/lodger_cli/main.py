@@ -219,8 +219,18 @@ def ask(
     cwd: Folder = "",
     conversation: Conversation = "default",
     mode: PermissionMode = "",
+    image: Annotated[
+        list[str], typer.Option("--image", metavar="FILE", help="A picture to go along; may be repeated.")
+    ] = [],  # noqa: B006 - typer's way to say "none", and it is only read
+    max_turns: Annotated[
+        int | None, typer.Option("--max-turns", metavar="N", min=1, help="How often the model may be asked at most.")
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Interrupt the turn after so long."),
+    ] = None,
     no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Do not wait until what was remembered has been synced.")
+        bool, typer.Option("--no-wait", help="Wait neither for background work nor until memory has been synced.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -231,7 +241,21 @@ def ask(
     from lodger_cli.ask import Asking
     from lodger_cli.ask import ask as run
 
-    run(Asking(text, agent, model, cwd, conversation, mode, wait=not no_wait, as_json=as_json))
+    run(
+        Asking(
+            text,
+            agent,
+            model,
+            cwd,
+            conversation,
+            mode,
+            wait=not no_wait,
+            as_json=as_json,
+            images=tuple(image),
+            max_turns=max_turns,
+            timeout_s=timeout,
+        )
+    )
 
 
 @app.command()

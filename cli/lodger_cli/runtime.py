@@ -1,5 +1,7 @@
 """Which agent and conversation a command talks to."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +12,8 @@ from lodger_tools.permissions.core.modes import Mode
 OPEN_LIMIT_S: Final = 120.0
 """An agent's first clone on a machine may take a while; the daemon limits it itself."""
 MEMORY_WAIT_S: Final = 20.0
+BACKGROUND_LOOK_S: Final = 1.0
+"""How often the daemon is asked whether background work still runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ async def open_runtime(client: WireClient, wish: RuntimeWish) -> Opened:
         "type": "runtime_start",
         "client_info": {
             "name": "lodger-cli",
-            "capabilities": ["batch_deltas"] if wish.can_answer else ["batch_deltas", "no_questions"],
+            "capabilities": ["resume", "batch_deltas", *(() if wish.can_answer else ("no_questions",))],
         },
         "recover_approvals": True,
         "wait_for_replay": False,
@@ -69,7 +73,7 @@ async def open_runtime(client: WireClient, wish: RuntimeWish) -> Opened:
         raise Refused(started.get("error") or "the conversation could not be opened")
     runtime: Frame = started["runtime"]
     if agent and wish.model:
-        await _use_model(client, runtime, wish.model)
+        await use_model(client, runtime, wish.model)
     shown = started.get("agent") or {}
     model = wish.model or (started.get("conversation") or {}).get("model") or shown.get("model") or "no model"
     return Opened(runtime, str(shown.get("name") or "the agent"), str(model))
@@ -82,12 +86,45 @@ async def first_agent(client: WireClient) -> str:
     return str(agents[0]["id"]) if agents else ""
 
 
-async def _use_model(client: WireClient, runtime: Frame, handle: str) -> None:
+async def use_model(client: WireClient, runtime: Frame, handle: str) -> None:
     changed = await client.request(
         {"type": "update_model", "runtime": runtime, "payload": {"model_id": handle, "model_handle": handle}}
     )
     if not changed.get("success"):
         raise Refused(f"the model {handle} cannot be used here; `lodger models` lists those that can")
+
+
+async def wait_for_background(
+    client: WireClient, runtime: Frame, before: frozenset[str], show: Callable[[Frame], None] | None
+) -> None:
+    """Wait until all background work of a conversation has ended but what ran `before`. Raises: WireError."""
+    said = False
+    while running := await _background(client, runtime, before, show):
+        if not said:
+            note(f"lodger: waiting for background work ({', '.join(running)}); `--no-wait` does not")
+            said = True
+        await asyncio.sleep(BACKGROUND_LOOK_S)
+
+
+async def _background(
+    client: WireClient, runtime: Frame, before: frozenset[str], show: Callable[[Frame], None] | None
+) -> list[str]:
+    """In words, what runs now and did not before."""
+    frame: Frame = {"type": "sync", "runtime": runtime, "recover_approvals": False, "force_device_status": True}
+    await client.request(frame)
+    running: list[str] = []
+    for seen in client.waiting():
+        if show is not None:
+            show(seen)
+        if seen.get("type") == "update_device_status" and seen.get("runtime") in (None, runtime):
+            new = [one for one in processes_of(seen) if one.get("process_id") not in before]
+            running = [str(one.get("description") or one.get("command") or one.get("kind")) for one in new]
+    return running
+
+
+def processes_of(status: Frame) -> list[Frame]:
+    """What an `update_device_status` lists as running in the background."""
+    return [one for one in status["device_status"].get("background_processes") or [] if isinstance(one, dict)]
 
 
 async def wait_for_memory(client: WireClient, agent_id: str) -> None:

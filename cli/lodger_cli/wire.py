@@ -83,6 +83,17 @@ class WireClient:
         while (frame := await self._events.get()) is not None:
             yield frame
 
+    def waiting(self) -> list[Frame]:
+        """Frames that have come and that nobody has read yet; none of them comes again."""
+        found: list[Frame] = []
+        while not self._events.empty():
+            frame = self._events.get_nowait()
+            if frame is None:
+                self._events.put_nowait(None)
+                break
+            found.append(frame)
+        return found
+
     async def close(self) -> None:
         self._reader.cancel()
         with contextlib.suppress(asyncio.CancelledError):

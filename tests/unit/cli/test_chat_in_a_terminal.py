@@ -1,101 +1,198 @@
-"""`lodger chat` and `lodger ask` in a real pseudo-terminal, with a daemon of their own."""
+"""`lodger chat` in a real pseudo-terminal, with a daemon of its own and a scripted model."""
 
-import os
-import pty
-import select
-import signal
-import sys
-import time
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-LIMIT_S = 30.0
+from support.endpoint_process import EndpointProcess, model_endpoint
+from support.terminal import Terminal
+
+COLOURFUL = {"TERM": "xterm-256color"}
 
 
-class Terminal:
-    """A `lodger` command in a terminal of its own."""
+def script(*steps: dict[str, Any]) -> str:
+    return f"<<{json.dumps({'steps': list(steps)})}>>"
 
-    def __init__(self, home: Path, *arguments: str) -> None:
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            "LODGER_HOME": str(home / "lodger"),
-            "TERM": "dumb",
-        }
-        self.pid, self._fd = pty.fork()
-        if self.pid == 0:
-            # As a shell does for what it starts in the foreground; the tests may run where it is ignored.
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            os.execve(sys.executable, [sys.executable, "-m", "lodger_cli.main", *arguments], environment)
-        self.seen = ""
-        self._read_to = 0
 
-    def expect(self, text: str) -> str:
-        """What came up to and with `text`, since the last one expected."""
-        deadline = time.monotonic() + LIMIT_S
-        while (found := self.seen.find(text, self._read_to)) < 0:
-            assert time.monotonic() < deadline and self._pump(), f"{text!r} not in {self.seen!r}"
-        start, self._read_to = self._read_to, found + len(text)
-        return self.seen[start : self._read_to]
+@pytest.fixture
+def endpoint() -> Iterator[EndpointProcess]:
+    with model_endpoint() as process:
+        yield process
 
-    def send(self, text: str) -> None:
-        os.write(self._fd, text.encode())
 
-    def end(self) -> int:
-        """Read to the end; the exit code."""
-        deadline = time.monotonic() + LIMIT_S
-        while self._pump():
-            assert time.monotonic() < deadline, f"still running: {self.seen!r}"
-        _, status = os.waitpid(self.pid, 0)
-        self.pid = 0
-        return os.waitstatus_to_exitcode(status)
+def chatting(home: Path, endpoint: EndpointProcess, *arguments: str, **environment: str) -> Terminal:
+    model = {"OPENAI_BASE_URL": f"{endpoint.url}/v1", "OPENAI_API_KEY": "a-key-for-tests"}
+    return Terminal(home, "chat", *arguments, **model, **environment)
 
-    def close(self) -> None:
-        os.close(self._fd)
-        if self.pid:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
 
-    def _pump(self) -> bool:
-        if not select.select([self._fd], [], [], 0.5)[0]:
-            return True
-        try:
-            piece = os.read(self._fd, 65536)
-        except OSError:
-            return False
-        self.seen += piece.decode("utf-8", "replace").replace("\r\n", "\n")
-        return bool(piece)
+def ready(chat: Terminal) -> str:
+    """What came until the person may type."""
+    return chat.expect("the agent stays.") + chat.expect(">")
 
 
 @pytest.mark.parametrize("when", ["at the prompt", "at a question"])
 def test_ctrl_c_ends_the_chat_at_once(tmp_path: Path, when: str) -> None:
-    chat = Terminal(tmp_path, "chat", "--mode", "strict")
-    try:
-        opening = chat.expect("> ")
+    with Terminal(tmp_path, "chat", "--mode", "strict") as chat:
+        opening = ready(chat)
         assert "Talking to Lodger, with the model practice/practice." in opening
         if when == "at a question":
             chat.send("write notes.md with hello\r")
             chat.expect("Allow it?")
         chat.send("\x03")
         assert chat.end() == 130
-    finally:
-        chat.close()
 
 
 def test_a_person_says_no_and_leaves(tmp_path: Path) -> None:
-    chat = Terminal(tmp_path, "chat", "--mode", "strict")
-    try:
-        chat.expect("> ")
+    with Terminal(tmp_path, "chat", "--mode", "strict") as chat:
+        ready(chat)
         chat.send("write notes.md with hello\r")
         chat.expect("Allow it?")
         chat.send("what?\r")
         chat.expect("Allow it?")
         chat.send("n\r")
-        assert "said no" in chat.expect("> ")
+        chat.expect("said no")
         chat.send("\x04")
         assert chat.end() == 0
-        assert chat.seen.endswith("> \n"), "the shell's prompt starts on a line of its own"
-    finally:
-        chat.close()
+        assert chat.seen.endswith("\n"), "the shell's prompt starts on a line of its own"
     assert not (tmp_path / "lodger" / "workspace" / "notes.md").exists()
+
+
+def test_a_person_types_on_while_the_agent_works_and_stops_it(tmp_path: Path, endpoint: EndpointProcess) -> None:
+    with chatting(tmp_path, endpoint, **COLOURFUL) as chat:
+        ready(chat)
+        chat.send(script({"text": "one two three", "hang_after": 2}) + "\r")
+        endpoint.wait_until(lambda seen: len(seen) == 1, 30)
+        chat.send("and then this\r")
+        chat.expect("it waits its turn")
+        chat.send("/queue\r")
+        chat.expect("and then this")
+        chat.send("/stop\r")
+        chat.expect("Interrupted")
+        endpoint.wait_until(lambda seen: seen[0]["state"] == "gone", 30)
+        chat.send("/queue\r")
+        chat.expect("(held back) and then this")
+        chat.send("/queue resume\r")
+        chat.expect("ok")
+        chat.send("/exit\r")
+        assert chat.end() == 0
+
+
+def test_commands_answer_and_change_what_they_say(tmp_path: Path, endpoint: EndpointProcess) -> None:
+    with chatting(tmp_path, endpoint, **COLOURFUL) as chat:
+        ready(chat)
+        for command, answer in (
+            ("/help", "/compact"),
+            ("/queue", "Nothing waits"),
+            ("/mode wild", "There is no mode wild"),
+            ("/mode", "The mode is standard"),
+            ("/nonsense", "There is no /nonsense here"),
+            ("/model", "openai/scripted"),
+            ("/model nobody/knows", "cannot be used here"),
+            ("/stop", "Nothing runs"),
+        ):
+            chat.send(command + "\r")
+            chat.expect(answer)
+        chat.send("//not a command\r")
+        chat.expect("ok")
+        assert endpoint.requests()[-1]["raw"].count("/not a command") == 1
+        chat.send("/new\r")
+        chat.expect("Talking to")
+        chat.send("/exit\r")
+        assert chat.end() == 0
+
+
+def test_a_new_conversation_knows_nothing_of_the_old_one(tmp_path: Path, endpoint: EndpointProcess) -> None:
+    with chatting(tmp_path, endpoint, **COLOURFUL) as chat:
+        ready(chat)
+        chat.send("the word is Ingrid\r")
+        chat.expect("ok")
+        chat.send("/clear\r")
+        chat.expect("Talking to")
+        chat.send("what was the word?\r")
+        chat.expect("ok")
+        assert "Ingrid" not in endpoint.requests()[-1]["raw"]
+        assert "\x1b[2J" in chat.raw
+        chat.send("\x04")
+        assert chat.end() == 0
+
+
+def test_pasted_lines_are_one_message_and_wide_characters_stay_whole(tmp_path: Path, endpoint: EndpointProcess) -> None:
+    with chatting(tmp_path, endpoint, **COLOURFUL) as chat:
+        ready(chat)
+        chat.send("\x1b[200~first 日本語\nsecond 👩‍🚀 line\n\x1b[201~")
+        chat.expect("second")
+        chat.send("\x7f\x7f\r")
+        chat.expect("ok")
+        said = json.loads(endpoint.requests()[-1]["raw"])["messages"][-1]["content"]
+        text = said if isinstance(said, str) else "".join(part.get("text", "") for part in said)
+        assert text.endswith("first 日本語\nsecond 👩‍🚀 lin"), "one message, and backspace takes one character"
+        chat.send("\x04")
+        assert chat.end() == 0
+
+
+def test_the_history_is_there_the_next_time_and_only_for_its_owner(tmp_path: Path, endpoint: EndpointProcess) -> None:
+    with chatting(tmp_path, endpoint, **COLOURFUL) as chat:
+        ready(chat)
+        chat.send("remember this line\r")
+        chat.expect("ok")
+        chat.send("\x04")
+        assert chat.end() == 0
+    assert (tmp_path / "lodger" / "state" / "chat-history").stat().st_mode & 0o777 == 0o600
+    with chatting(tmp_path, endpoint, **COLOURFUL) as chat:
+        ready(chat)
+        chat.send("\x1b[A")
+        chat.expect("remember this line")
+        chat.send("\x03")
+        assert chat.end() == 130
+
+
+def test_what_is_asked_shows_hidden_characters_and_a_diff(tmp_path: Path, endpoint: EndpointProcess) -> None:
+    hidden = {"name": "Bash", "arguments": {"command": "echo \u202egnp.x\u202c \x1b]52;c;eA==\x07"}}
+    with chatting(tmp_path, endpoint, "--mode", "strict", **COLOURFUL) as chat:
+        ready(chat)
+        chat.send(script({"calls": [hidden]}, {"text": "a\x1b[2Jpity"}) + "\r")
+        asked = chat.expect("Allow it?")
+        assert "echo \\u{202e}gnp.x\\u{202c} \\u{1b}]52;c;eA==\\u{7}" in asked
+        chat.send("n because of the signs\r")
+        chat.expect("apity")
+        assert "\x1b]52" not in chat.raw
+        assert "because of the signs" in endpoint.requests()[-1]["raw"]
+        chat.send("\x04")
+        assert chat.end() == 0
+
+
+def test_the_agents_own_questions_are_answered_by_number_or_in_words(tmp_path: Path, endpoint: EndpointProcess) -> None:
+    colours = {"question": "Which colours?", "options": [{"label": "red"}, {"label": "blue"}], "multiSelect": True}
+    asks = {"name": "AskUserQuestion", "arguments": {"questions": [colours, {"question": "Why?"}]}}
+    with chatting(tmp_path, endpoint, **COLOURFUL) as chat:
+        ready(chat)
+        chat.send(script({"calls": [asks]}, {"text": "I see"}) + "\r")
+        chat.expect("2. blue")
+        chat.send("1, 2\r")
+        chat.expect("Your answer:")
+        chat.send("they please me\r")
+        chat.expect("I see")
+        raw = endpoint.requests()[-1]["raw"]
+        assert "red, blue" in raw and "they please me" in raw
+        chat.send("\x04")
+        assert chat.end() == 0
+
+
+@pytest.mark.parametrize("environment", [{"TERM": "xterm-256color", "NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_no_colour_where_nobody_wants_it(
+    tmp_path: Path, endpoint: EndpointProcess, environment: dict[str, str]
+) -> None:
+    with chatting(tmp_path, endpoint, "--mode", "strict", **environment) as chat:
+        ready(chat)
+        call = {"name": "Write", "arguments": {"file_path": "a.txt", "content": "x"}}
+        chat.send(script({"calls": [call]}, {"text": "done"}) + "\r")
+        chat.expect("Allow it?")
+        chat.send("n\r")
+        chat.expect("done")
+        chat.send("/exit\r")
+        assert chat.end() == 0
+        painted = [code for code in ("\x1b[31m", "\x1b[32m", "\x1b[2m", "\x1b[1m") if code in chat.raw]
+        assert painted == []
