@@ -8,7 +8,7 @@ import pytest
 
 from support.browser import Browser, Page
 from support.page_rig import PageRig, artifact, idle, ready, say
-from support.program_client import bash, remember, script
+from support.program_client import bash, local_client, open_conversation, remember, script
 from support.programs import ROOT, new_world
 
 AXE: Final = ROOT / "hub" / "web" / "node_modules" / "axe-core" / "axe.min.js"
@@ -126,6 +126,12 @@ async def test_every_view(rig: PageRig, browser: Browser) -> None:
     await page.press("Conversations")
     await page.sees("Main conversation")
     await look(page, "machine")
+    await page.press("More about Main conversation")
+    await page.press("New agent")
+    await page.press("More about Lodger")
+    await page.press("Delete")
+    await look(page, "manage")
+    await page.press("More about Lodger")
     await page.press("Status")
     await page.sees("Sandbox")
     await look(page, "status")
@@ -142,12 +148,33 @@ async def test_every_view(rig: PageRig, browser: Browser) -> None:
     await page.press("Settings")
     await page.sees("(this one)")
     await look(page, "settings")
+    await a_question_elsewhere(rig, page)
     assert rig.daemon is not None
     await rig.daemon.stop()
-    await page.press("All machines")
     await page.sees("Not connected, last heard")
     await look(page, "machines-away")
     assert page.faults == []
+
+
+async def a_question_elsewhere(rig: PageRig, page: Page) -> None:
+    async with local_client(rig.home.socket) as client:
+        other = await open_conversation(client, new=True)
+        body = {"agent_id": other.runtime["agent_id"], "summary": "The long way round to a title without an end"}
+        command = {"type": "conversation_update", "conversation_id": other.runtime["conversation_id"], "body": body}
+        assert (await client.request(command))["success"]
+        write = {"name": "Write", "arguments": {"file_path": str(rig.world.base / "x.txt"), "content": "x"}}
+        await other.say(script({"calls": [write]}))
+        question = await other.question()
+        await page.press("All machines")
+        await rig.conversation(page)
+        await page.sees("The long way round", ".elsewhere")
+        await look(page, "elsewhere")
+        await page.press("Conversations")
+        await page.sees("asks you", ".badge.asks")
+        await look(page, "badge")
+        await other.answer(question, "deny", "not now")
+        await other.finished()
+    await page.press("All machines")
 
 
 async def look(page: Page, name: str) -> None:

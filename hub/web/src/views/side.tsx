@@ -2,6 +2,7 @@ import type { JSX } from "preact";
 import { directoryOf, linkTo } from "../link/links";
 import { lettersWords, presence, useMachines } from "../machine/machines";
 import { paths, route } from "../route";
+import { aged } from "../ui/ages";
 import { Light, Trouble } from "../ui/parts";
 import { AgentList } from "./agents";
 import { NoMachine } from "./machines";
@@ -31,11 +32,9 @@ export function Side(): JSX.Element {
                 class="side-machine"
                 href={paths.machine(machine.deviceId)}
                 aria-current={machine.deviceId === current ? "true" : undefined}
-                title={presence(machine, trouble !== "")}
               >
                 <Light on={machine.connected && !trouble} />
                 <span class="clip">{machine.name}</span>
-                <span class="unseen">{machine.connected ? "connected" : "not connected"}</span>
               </a>
               {machine.deviceId === current ? (
                 <a class="button quiet" href={paths.status(machine.deviceId)} aria-current={here.view === "status" ? "page" : undefined}>
@@ -43,7 +42,11 @@ export function Side(): JSX.Element {
                 </a>
               ) : null}
             </div>
-            {machine.letters ? <p class="soft">{lettersWords(machine)}</p> : null}
+            <p class="soft side-facts">
+              {presence(machine, trouble !== "")}
+              {machine.deviceId === current ? `. Memory synced ${aged(machine.lastSyncAgeMs, machine.heardAt)}.` : ""}
+            </p>
+            {machine.letters ? <p class="soft side-facts">{lettersWords(machine)}</p> : null}
             {machine.deviceId === current ? <Inhabitants machineId={current} /> : null}
           </li>
         ))}
