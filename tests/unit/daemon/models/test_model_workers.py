@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lodger_daemon.clock import MonoTime
 from lodger_daemon.models.contract import FailureKind, FinishReason, StepEnded, TextChunk
 from lodger_daemon.models.core.dialects import encode
 from lodger_daemon.models.core.providers import Dialect, Provider
@@ -167,10 +168,13 @@ async def test_what_became_of_each_models_latest_steps_is_known(models: Models) 
 
 
 class SteppedClock(SystemClock):
-    """Real, but for waits: those end when the test says so."""
+    """Stands still; waits end when the test says so."""
 
     def __init__(self) -> None:
         self.waits: list[tuple[float, asyncio.Event]] = []
+
+    def mono(self) -> MonoTime:
+        return MonoTime(1000.0)
 
     async def sleep(self, delay_s: float) -> None:
         over = asyncio.Event()
