@@ -2,8 +2,10 @@
 
 import http.client
 import json
+import ssl
 import urllib.parse
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from lodger_cli.places import HubPlace, known_hub, paths
@@ -28,12 +30,16 @@ class HubApi:
         return ask_hub(self.place.url, self.place.client_token, method, path, body)
 
 
-def ask_hub(url: str, token: str, method: str, path: str, body: Json | None = None) -> Json:
-    """One call, without a token when it is empty. Raises: WireError with the hub's words."""
+def ask_hub(
+    url: str, token: str, method: str, path: str, body: Json | None = None, ca_file: Path | None = None
+) -> Json:
+    """One call, without a token when it is empty. `ca_file` holds what alone vouches for the hub.
+
+    Raises: WireError with the hub's words.
+    """
     address = urllib.parse.urlsplit(url)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
-    connection = kind(address.hostname or "", address.port, timeout=ANSWER_LIMIT_S)
+    connection = _connection(address, ca_file)
     try:
         connection.request(method, path, None if body is None else json.dumps(body), headers)
         response = connection.getresponse()
@@ -46,6 +52,17 @@ def ask_hub(url: str, token: str, method: str, path: str, body: Json | None = No
         words = answer.get("message") if isinstance(answer, dict) else None
         raise WireError(str(words or f"the hub answered {response.status}"))
     return answer
+
+
+def _connection(address: urllib.parse.SplitResult, ca_file: Path | None) -> http.client.HTTPConnection:
+    host = address.hostname or ""
+    if address.scheme != "https":
+        return http.client.HTTPConnection(host, address.port, timeout=ANSWER_LIMIT_S)
+    try:
+        context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+    except OSError as error:
+        raise WireError(f"{ca_file} cannot be used as a certificate: {error}") from error
+    return http.client.HTTPSConnection(host, address.port, timeout=ANSWER_LIMIT_S, context=context)
 
 
 def hub_of_this_machine() -> HubApi:

@@ -7,35 +7,44 @@ from pathlib import Path
 from typing import Final
 
 from lodger_cli.hub_api import ask_hub
+from lodger_cli.pinning import fetch_certificate
 from lodger_cli.places import paths
 from lodger_cli.terminal import Exit, fail, say, say_json
 from lodger_cli.wire import WireError
 
+CERTIFICATE_FILE: Final = "hub.pem"
 TOKEN_FILE: Final = "hub.token"  # noqa: S105 - the name of its file
 
 
-def join(url: str, code: str, *, as_json: bool) -> None:
-    """Bring the code to the hub and keep the token it gives; says which settings name both."""
+def join(url: str, code: str, *, fingerprint: str, as_json: bool) -> None:
+    """Bring the code to the hub and keep the token it gives; says which settings name both. With a fingerprint, also
+    keep the certificate that has it: nothing else is believed about this hub from then on."""
     base = url.split("#")[0].rstrip("/")
     if not _is_safe(base):
         fail(f"{base} would carry the token in the clear; use its https address", Exit.USAGE, as_json=as_json)
     where = paths()
     file = where.config / TOKEN_FILE
+    ca_file = where.config / CERTIFICATE_FILE if fingerprint else None
     try:
-        given = ask_hub(base, "", "POST", "/v1/pair", {"code": code, "name": socket.gethostname()})
+        if ca_file is not None:
+            _write_private(ca_file, fetch_certificate(base, fingerprint))
+        given = ask_hub(base, "", "POST", "/v1/pair", {"code": code, "name": socket.gethostname()}, ca_file)
     except WireError as error:
         fail(str(error), Exit.UNREACHABLE, as_json=as_json)
     if given.get("role") != "machine":
         fail("this code is for a phone; `lodger pair --machine` shows one for a machine", as_json=as_json)
     _write_private(file, f"{given['token']}\n")
     if as_json:
-        say_json({"type": "joined", "url": base, "token_file": str(file), "device_id": given["device_id"]})
+        joined = {"type": "joined", "url": base, "token_file": str(file), "device_id": given["device_id"]}
+        say_json({**joined, "ca_file": None if ca_file is None else str(ca_file)})
         return
     say(f"This machine is known to the hub as {given['name']}. Add to {where.settings_file}:")
     say("")
     say("[hub]")
     say(f'url = "{base}"')
     say(f'token_file = "{file}"')
+    if ca_file is not None:
+        say(f'ca_file = "{ca_file}"')
     say("")
     say("Then start `lodger daemon`.")
 

@@ -137,9 +137,7 @@ def hub(
     """
     from lodger_cli.serve import HubFlags, run_hub
 
-    flags = HubFlags(
-        host, port, lan, lan_port, tls_cert, tls_key, public_url, tuple(public_name), tuple(trusted_proxy)
-    )
+    flags = HubFlags(host, port, lan, lan_port, tls_cert, tls_key, public_url, tuple(public_name), tuple(trusted_proxy))
     run_hub(flags, while_fd=while_fd, log_file=log_file)
 
 
@@ -160,12 +158,18 @@ def pair(
 def join(
     url: Annotated[str, typer.Argument(metavar="URL", help="The hub's address, as `lodger pair --machine` shows it.")],
     code: Annotated[str, typer.Argument(metavar="CODE", help="Its code.")],
+    fingerprint: Annotated[
+        str,
+        typer.Option(
+            metavar="SHA256", help="Of the certificate that the hub made itself; it is kept, and only it counts."
+        ),
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Make this machine one of those behind a hub."""
     from lodger_cli.join import join as run
 
-    run(url, code, as_json=as_json)
+    run(url, code, fingerprint=fingerprint, as_json=as_json)
 
 
 @devices.command("list")

@@ -31,7 +31,12 @@ def new_pairing(hub: HubApi, role: str = "client") -> Pairing:
 def joining_lines(pairing: Pairing) -> list[str]:
     """What to type on the other machine; for each address, as not every network reaches all."""
     lines = [f"  On the other machine, within {pairing['expires_in_s'] // 60} minutes (one of):"]
-    return lines + [f"    lodger join {link['url'].split('/#')[0]} {pairing['code']}" for link in pairing["links"]]
+    for link in pairing["links"]:
+        # A certificate of the hub's own is on its home network's address only.
+        pinned = pairing["fingerprint"] if link["reach"] == "lan" else None
+        flag = f" --fingerprint {pinned}" if pinned else ""
+        lines.append(f"    lodger join {link['url'].split('/#')[0]} {pairing['code']}{flag}")
+    return lines
 
 
 def pairing_lines(pairing: Pairing) -> list[str]:

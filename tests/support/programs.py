@@ -322,9 +322,13 @@ class World:
         program = await self.start("endpoint", argv, {"LANG": "C.UTF-8"}, stdin=subprocess.PIPE)
         return Endpoint(program)
 
-    async def hub(self, home: Home, *, port: int = 0, argv: tuple[str, ...] = LODGER, **more: Any) -> Program:
+    async def hub(
+        self, home: Home, *options: str, port: int = 0, argv: tuple[str, ...] = LODGER, **more: Any
+    ) -> Program:
         environment = self.environment(home, more.pop("more_environment", None))
-        return await self.start("hub", [*argv, "hub", "--port", str(port), *self._while(more)], environment, **more)
+        return await self.start(
+            "hub", [*argv, "hub", "--port", str(port), *options, *self._while(more)], environment, **more
+        )
 
     async def daemon(
         self,

@@ -4,10 +4,14 @@ import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from lodger_daemon.identity import AgentId
+
+if TYPE_CHECKING:
+    import http.client
 
 TokenProvider = Callable[[], str | None]
 _LIST_LIMIT_S: Final = 3.0
@@ -24,6 +28,8 @@ class MemoryRemote:
     """Asked before each command, so that a rotated token is used at once. May read a file."""
     is_trusted: Callable[[], bool] = lambda: True
     """Asked before each command: whether what answers at that address may be talked to at all. May read files."""
+    ca_file: Path | None = None
+    """What alone vouches for its certificate; the system's authorities when None."""
 
     def url(self, agent_id: AgentId) -> str:
         return f"{self.base_url.rstrip('/')}/v1/git/{agent_id}/state.git"
@@ -33,11 +39,14 @@ class MemoryRemote:
         settings = [
             ("credential.helper", ""),
             ("http.followRedirects", "false"),
+            ("http.sslVerify", "true"),
             ("http.lowSpeedLimit", "1"),
             ("http.lowSpeedTime", "30"),
             ("protocol.allow", "never"),
             ("protocol.https.allow", "always"),
         ]
+        if self.ca_file is not None:
+            settings.append(("http.sslCAInfo", str(self.ca_file)))
         trusted = self.is_trusted()
         if not trusted:
             # Neither the token nor a word of this memory to a stranger, and nothing taken from one.
@@ -61,6 +70,17 @@ class MemoryRemote:
             text = text.replace(token, "***").replace(base64.b64encode(f"letta:{token}".encode()).decode(), "***")
         return " ".join(text.split())[-400:]
 
+    def _connection(self, scheme: str, host: str, port: int | None) -> "http.client.HTTPConnection":
+        """Raises: OSError (ssl.SSLError is one)."""
+        import http.client
+
+        if scheme != "https":
+            return http.client.HTTPConnection(host, port, timeout=_LIST_LIMIT_S)
+        import ssl
+
+        context = ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
+        return http.client.HTTPSConnection(host, port, timeout=_LIST_LIMIT_S, context=context)
+
     def list_agents(self) -> tuple[AgentId, ...]:
         """Agents of this remote, oldest first; empty when it does not answer as it should. Blocks up to 3 s."""
         import http.client
@@ -70,8 +90,11 @@ class MemoryRemote:
             return ()
         if parts.hostname is None or (parts.scheme == "http" and parts.hostname not in _LOOPBACK):
             return ()
-        make = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = make(parts.hostname, parts.port, timeout=_LIST_LIMIT_S)
+        try:
+            connection = self._connection(parts.scheme, parts.hostname, parts.port)
+        except OSError:
+            # A certificate file that cannot be used: nobody is believed without it.
+            return ()
         token = self.token_provider()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:

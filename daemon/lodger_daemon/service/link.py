@@ -27,6 +27,8 @@ class Hub:
 
     url: str
     token_file: Path
+    ca_file: Path | None = None
+    """What vouches for it; the system's authorities when None."""
 
     def token(self) -> str:
         """For a hub whose port may have it. Blocking. Raises: ConnectionRefusedError, OSError, LookupError."""
@@ -62,7 +64,7 @@ class Hub:
         def is_trusted() -> bool:
             return self.port_owner() in (PortOwner.OURS, PortOwner.UNKNOWN)
 
-        return MemoryRemote(self.url, token_or_none, is_trusted)
+        return MemoryRemote(self.url, token_or_none, is_trusted, self.ca_file)
 
     def uplink(
         self,
@@ -97,6 +99,7 @@ class Hub:
             hearer,
             clock,
             rng,
+            ca_file=self.ca_file,
             timing=timing,
             memory_level_at=memory_level_at,
         )
@@ -106,4 +109,5 @@ def find_hub(options: DaemonOptions, settings: Settings) -> Hub | None:
     """The command line's hub, else the setting's; None when neither names one."""
     url = options.hub_url or settings.hub.url
     token_file = options.hub_token_file or settings.hub.token_file
-    return Hub(url, Path(token_file)) if url and token_file else None
+    ca_file = Path(settings.hub.ca_file).expanduser() if settings.hub.ca_file else None
+    return Hub(url, Path(token_file), ca_file) if url and token_file else None

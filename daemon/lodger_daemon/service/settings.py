@@ -43,6 +43,9 @@ class HubSettings(_Section):
     url: str = ""
     """Without one the daemon serves this machine's own clients only."""
     token_file: str = ""
+    ca_file: str = ""
+    """The one certificate, or authority, that is believed about this hub; the system's when empty. For a hub that made
+    its certificate itself."""
 
 
 class ModelSettings(_Section):

@@ -112,6 +112,9 @@ class Uplink:
                 try:
                     await self._once()
                 except AttemptFailed as error:
+                    if error.failure is Failure.TLS:
+                        # The file may have been replaced, as when the hub had to make a new certificate.
+                        self._tls = None
                     await self._wait(error.failure, error.reason, error.retry_after_s)
                 # The last net: what nobody thought of must not leave the machine unreachable for ever.
                 except Exception as error:
