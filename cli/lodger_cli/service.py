@@ -12,11 +12,21 @@ from lodger_cli.places import paths
 from lodger_cli.serve import HubFlags
 from lodger_cli.terminal import Exit, fail, note, say, say_json
 from lodger_cli.units import launchd, systemd
-from lodger_cli.units.account import AccountMissing, command_reachable, ensure_account
+from lodger_cli.units.account import AccountMissing, command_reachable, ensure_account, give_settings
 from lodger_cli.units.manager import Manager, Systemd, lingering
 from lodger_cli.units.marker import Holder, holder
 from lodger_cli.units.places import installed, service_folder, service_manager
-from lodger_cli.units.plan import SYSTEM_STATE, Installation, Part, Scope, ServiceFile, UnfitPath
+from lodger_cli.units.plan import (
+    SYSTEM_CONFIG,
+    SYSTEM_STATE,
+    Credential,
+    Installation,
+    Part,
+    Scope,
+    ServiceFile,
+    UnfitCredential,
+    UnfitPath,
+)
 
 SYSTEM_PREFIX: Final = "sudo -u {} env HOME=/var/lib/lodger-home XDG_STATE_HOME=/var/lib XDG_CONFIG_HOME=/etc lodger"
 _CARRIED: Final = ("LODGER_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")
@@ -33,6 +43,8 @@ class Wish:
     hub: HubFlags | None = None
     only: str = ""
     run_as: str = ""
+    credentials: tuple[str, ...] = ()
+    """`PROVIDER:FILE`, as typed."""
 
 
 @dataclass(slots=True)
@@ -71,7 +83,7 @@ def install(wish: Wish) -> None:
     try:
         installation = _installation(wish, scope)
         files = _render(installation)
-    except UnfitPath as error:
+    except (UnfitPath, UnfitCredential) as error:
         fail(str(error), as_json=wish.as_json)
     if wish.dry_run:
         _show(files, wish)
@@ -171,7 +183,7 @@ def _scope(wish: Wish) -> Scope:
 
 
 def _installation(wish: Wish, scope: Scope) -> Installation:
-    """Raises: UnfitPath."""
+    """Raises: UnfitPath, UnfitCredential."""
     assert wish.hub is not None
     if wish.hub.tls_cert and not wish.hub.lan:
         fail("--tls-cert needs --lan here: this machine itself reaches its hub on loopback", Exit.USAGE)
@@ -185,10 +197,23 @@ def _installation(wish: Wish, scope: Scope) -> Installation:
         environment=tuple((name, os.environ[name]) for name in _CARRIED if os.environ.get(name))
         if scope is Scope.USER
         else (),
+        credentials=_credentials(wish),
         hub=_hub_arguments(wish.hub),
         port=wish.hub.port,
         home=where.home,
     )
+
+
+def _credentials(wish: Wish) -> tuple[Credential, ...]:
+    """Raises: UnfitCredential, also for a file that is not there: the daemon would not start."""
+    if wish.credentials and sys.platform == "darwin":
+        fail("launchd hands out no credentials: `lodger connect` keeps a key on this machine", Exit.USAGE)
+    parted = [typed.partition(":") for typed in wish.credentials]
+    found = tuple(Credential(provider, Path(file)) for provider, _, file in parted)
+    for credential in found:
+        if not credential.file.is_file():
+            raise UnfitCredential(f"there is no file {credential.file}; put the key there and type this again")
+    return found
 
 
 def _hub_arguments(flags: HubFlags) -> tuple[str, ...]:
@@ -253,6 +278,8 @@ def _check_account(installation: Installation, wish: Wish) -> None:
     try:
         account = ensure_account(installation.user)
         command_reachable(installation.command, account)
+        if os.geteuid() == 0:
+            give_settings(SYSTEM_CONFIG, account)
     except AccountMissing as error:
         fail(str(error), as_json=wish.as_json)
 

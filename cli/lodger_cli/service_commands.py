@@ -26,6 +26,10 @@ def service_install(
     public_url: PublicUrl = "",
     public_name: PublicName = [],  # noqa: B006 - typer's way to say "none", and it is only read
     trusted_proxy: TrustedProxy = [],  # noqa: B006 - as above
+    credential: Annotated[
+        list[str],
+        typer.Option(metavar="PROVIDER:FILE", help="A key the service manager hands to the daemon; may be repeated."),
+    ] = [],  # noqa: B006 - typer's way to say "none", and it is only read
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -41,7 +45,7 @@ def service_install(
     flags = HubFlags(
         "127.0.0.1", port, lan, lan_port, tls_cert, tls_key, public_url, tuple(public_name), tuple(trusted_proxy)
     )
-    install(Wish(system, as_json, dry_run, flags, only, run_as))
+    install(Wish(system, as_json, dry_run, flags, only, run_as, tuple(credential)))
 
 
 @service.command("status")

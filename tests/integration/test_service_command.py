@@ -147,6 +147,17 @@ def test_uninstall_stops_the_daemon_first_and_leaves_nothing(machine: Machine) -
     assert "No service is installed here" in machine.lodger("uninstall").stderr
 
 
+def test_a_key_for_the_daemon_must_be_there(machine: Machine, tmp_path: Path) -> None:
+    key = tmp_path / "openai.key"
+    refused = machine.lodger("install", "--credential", f"openai:{key}", code=1)
+    assert f"there is no file {key}" in refused.stderr
+    assert not machine.units.exists()
+    key.write_text("sk-secret\n")
+    shown = machine.json("install", "--credential", f"openai:{key}", "--dry-run")
+    assert f"LoadCredential=openai:{key}\n" in shown["files"][1]["text"]
+    assert "sk-secret" not in json.dumps(shown)
+
+
 def test_where_lodger_keeps_things_comes_along(machine: Machine, tmp_path: Path) -> None:
     shown = machine.json("install", "--dry-run", LODGER_HOME=str(tmp_path / "elsewhere"))
     assert not machine.units.exists()

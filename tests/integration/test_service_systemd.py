@@ -72,12 +72,16 @@ async def test_the_machines_service_lives_under_a_real_systemd(world: World) -> 
         await container.wait()
         print(log.read_text("utf-8", "replace")[-4000:])
     told = json.loads(account.read_text())
-    assert told.get("error") is None, told
+    print(json.dumps(told, indent=1))
+    assert told.get("error") is None, told["error"]
     parts = [(part["part"], part["state"], part["enabled"]) for part in told["install"]["parts"]]
     assert (told["install"]["code"], parts) == (0, [("hub", "active", "enabled"), ("daemon", "active", "enabled")])
     assert told["connected"], told
     assert [file["done"] for file in told["again"]["files"]] == ["unchanged", "unchanged"]
+    assert set(told["keys"]) == {"Bearer sk-credential-of-the-play"}, told["answer"]
+    assert told["key_seen"] == []
     assert "lodger\nin-a-box" in told["asked"], "a box starts under the unit's restrictions"
+    assert "cannot access '/run/credentials'" in told["asked"], told["asked"]
     assert (told["begun"], told["restart"]["code"], told["another"], told["ended"]) == (True, 0, True, True)
     assert (told["uninstall"]["code"], told["gone"], told["status"]) == (0, True, 3)
     assert told["stopped_in_s"] < 15

@@ -39,6 +39,9 @@ for path in "$@"; do
   mount --bind "$scratch/hold/$number" "$path"
 done
 
+# As on a real machine, where systemd does it unless it is in a container: what it mounts for a unit's credentials has to
+# reach the unit. Private to the outside all the same.
+mount --make-rshared /
 mkdir -p /run/lock /run/units
 for target in default sysinit basic shutdown multi-user network-online; do
   printf '[Unit]\nDefaultDependencies=no\n' > "/run/units/$target.target"

@@ -5,6 +5,7 @@ import pwd
 import shutil
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 _LIMIT_S: Final = 30.0
@@ -32,6 +33,21 @@ def ensure_account(name: str) -> pwd.struct_passwd:
     if done.returncode != 0:
         raise AccountMissing(f"the user {name} could not be made: {done.stderr.strip()}")
     return pwd.getpwnam(name)
+
+
+def give_settings(folder: Path, account: pwd.struct_passwd) -> None:
+    """Let the service's user have its settings. Needs root. Raises: AccountMissing.
+
+    systemd leaves a folder that was there before as it is, such as one in which somebody wrote settings first; the
+    daemon could then neither read them nor keep a key beside them.
+    """
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for path in (folder, folder / "settings.toml"):
+            if path.exists() and not path.is_symlink() and path.lstat().st_uid != account.pw_uid:
+                os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
+    except OSError as error:
+        raise AccountMissing(f"{folder} cannot be given to the user {account.pw_name}: {error}") from error
 
 
 def command_reachable(command: Sequence[str], account: pwd.struct_passwd) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from lodger_cli.units.marker import marked
-from lodger_cli.units.plan import Installation, Part, Scope, ServiceFile
+from lodger_cli.units.plan import Credential, Installation, Part, Scope, ServiceFile
 
 STEPS_SINCE: Final = 254
 """The first systemd that can wait longer after each failure; older ones complain about the keys."""
@@ -38,6 +38,7 @@ def _unit(installation: Installation, part: Part, version: int) -> str:
     lines = {
         "@COMMAND@": " ".join(map(_word, installation.arguments(part))),
         "@ENVIRONMENT@": f"Environment={environment}" if environment else "",
+        "@CREDENTIALS@": "\n".join(map(_credential, installation.credentials)),
         "@WANTS@": f"Wants={unit_name(Part.HUB)}" if both else "",
         "@RESTART@": _restart(version),
         "@USER@": installation.user,
@@ -52,6 +53,10 @@ def _restart(version: int) -> str:
     if version < STEPS_SINCE:
         return f"RestartSec={_FIXED_WAIT_S}"
     return f"RestartSec={_FIRST_WAIT_S}\nRestartSteps=6\nRestartMaxDelaySec={_LONGEST_WAIT_S}"
+
+
+def _credential(credential: Credential) -> str:
+    return f"LoadCredential={credential.provider}:{_word(str(credential.file))}"
 
 
 def _word(text: str) -> str:

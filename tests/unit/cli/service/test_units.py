@@ -4,13 +4,22 @@ import os
 import plistlib
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lodger_cli.units import launchd, systemd
 from lodger_cli.units.marker import Holder, holder, marked
-from lodger_cli.units.plan import Installation, Part, Scope, ServiceFile, UnfitPath
+from lodger_cli.units.plan import (
+    Credential,
+    Installation,
+    Part,
+    Scope,
+    ServiceFile,
+    UnfitCredential,
+    UnfitPath,
+)
 
 ROOT = Path(__file__).resolve().parents[4]
 BOTH = (Part.HUB, Part.DAEMON)
@@ -103,6 +112,39 @@ def test_a_daemon_alone_dials_what_the_settings_name() -> None:
     [daemon] = systemd.render(example(Scope.USER, parts=(Part.DAEMON,)), Path("/units"), 252)
     assert "ExecStart=/opt/lodger/bin/lodger daemon\n" in daemon.text
     assert "Wants=" not in daemon.text
+
+
+@needs_systemd
+@pytest.mark.parametrize("scope", list(Scope))
+def test_keys_are_handed_to_the_daemon_and_to_nobody_else(scope: Scope, tmp_path: Path) -> None:
+    key = tmp_path / "50%.key"
+    key.write_text("key")
+    keys = (Credential("openai", key), Credential("my-own", key))
+    installation = replace(example(scope, command=installed(tmp_path)), credentials=keys)
+    hub, daemon = systemd.render(installation, tmp_path, 252)
+    assert f"LoadCredential=openai:{tmp_path}/50%%.key\nLoadCredential=my-own:{tmp_path}/50%%.key\n" in daemon.text
+    assert "LoadCredential" not in hub.text
+    for unit in (hub, daemon):
+        unit.path.write_text(unit.text)
+    flag = "--user" if scope is Scope.USER else "--system"
+    said = analyze("verify", flag, "--man=no", str(daemon.path), runtime=tmp_path)
+    assert (said.returncode, said.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("provider", "file"),
+    [("openai", "openai.key"), ("openai", "/a b"), ("openai", "/a:b"), ("", "/a"), ("../x", "/a"), ("Open", "/a"),
+     ("a\nUser", "/a")],
+)  # fmt: skip
+def test_a_key_that_a_unit_cannot_name_is_refused(provider: str, file: str) -> None:
+    with pytest.raises(UnfitCredential):
+        Credential(provider, Path(file))
+
+
+@pytest.mark.parametrize("file", ["/a\nExecStartPre=/bin/evil", "/a'b", "/a$b"])
+def test_a_keys_file_cannot_bring_lines_of_its_own(file: str) -> None:
+    with pytest.raises(UnfitPath):
+        Installation(Scope.USER, BOTH, ("/lodger",), Path("/s"), credentials=(Credential("openai", Path(file)),))
 
 
 def test_newer_systemd_waits_longer_after_each_failure() -> None:
