@@ -113,8 +113,10 @@ class ModelContract:
         for fault, kind in (
             (too_long, FailureKind.CONTEXT_OVERFLOW),
             ({"status": 401, "type": "authentication_error", "message": "no such key"}, FailureKind.AUTHENTICATION),
+            ({"status": 404, "type": "not_found_error", "code": "model_not_found",
+              "message": "model 'scripted' not found"}, FailureKind.UNKNOWN_MODEL),
             ({"status": 500, "message": "a fault of ours"}, FailureKind.SERVER),
-        ):
+        ):  # fmt: skip
             assert (await failure(models, scripted(handle, {"fault": fault}))).kind is kind
 
     async def test_a_broken_connection_is_cut_short(self, models: Models, handle: str) -> None:
@@ -125,6 +127,25 @@ class ModelContract:
         step = {"numbered": 30, "error_after": 20, "delay_ms": 1, "fault": {"message": "oh", "type": "api_error"}}
         found = await failure(models, scripted(handle, step))
         assert found.retryable and found.output_seen
+
+    async def test_a_web_page_is_no_answer(self, models: Models, handle: str) -> None:
+        found = await failure(models, scripted(handle, {"quirk": "html"}))
+        assert not found.output_seen
+        assert found.kind is not FailureKind.WORKER_LOST
+
+    async def test_an_abort_before_the_first_word_closes_the_request(
+        self, models: Models, handle: str, endpoint: EndpointProcess
+    ) -> None:
+        label = f"early-{handle}"
+
+        def states(seen: list[dict[str, Any]]) -> list[str]:
+            return [request["state"] for request in seen if label in json.dumps(request["body"])]
+
+        step = asyncio.create_task(collect(models, scripted(handle, {"text": "late", "first_ms": 60_000}, label)))
+        await asyncio.to_thread(endpoint.wait_until, lambda seen: states(seen) == ["answering"])
+        step.cancel()
+        await asyncio.gather(step, return_exceptions=True)
+        await asyncio.to_thread(endpoint.wait_until, lambda seen: states(seen) == ["gone"], 1.0)
 
     async def test_closing_early_closes_the_request(
         self, models: Models, handle: str, endpoint: EndpointProcess

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import litellm
 
-from lodger_daemon.models.contract import RETRYABLE, FailureKind, ModelFailure, ReasoningChunk
+from lodger_daemon.models.contract import RETRYABLE, FailureKind, ModelFailure, ReasoningChunk, StepEnded, Usage
 from lodger_daemon.models.core.failures import failure_of_event
 from lodger_daemon.models.core.frames import ListedModel, ListOrder, Report, StepOrder
 from lodger_daemon.models.core.openai_stream import OpenAiStream
@@ -93,6 +93,7 @@ class LitellmCaller:
 async def _pass_on(stream: Any, provider: Provider, put: Callable[[Report], None], outbox: Outbox) -> None:
     """litellm turns every dialect into OpenAI's; our decoder for that reads its chunks as if they came by wire."""
     decoder = OpenAiStream(provider.name, f"{time.time_ns():x}")
+    said = False
     thinking = _Thinking(provider.name)
     chunks: AsyncIterator[Any] = stream
     try:
@@ -100,12 +101,18 @@ async def _pass_on(stream: Any, provider: Provider, put: Callable[[Report], None
             fields = chunk.model_dump(mode="json", exclude_none=True)
             signature = thinking.take(fields)
             for piece in decoder.feed(b"data: " + json.dumps(fields).encode() + b"\n\n"):
+                said = True
                 # The dialect's own seal says "give the text back"; signed blocks replace it.
                 put(ReasoningChunk(piece.text) if isinstance(piece, ReasoningChunk) else piece)
             if signature:
                 put(ReasoningChunk("", signature))
             await outbox.drain()
         for piece in decoder.finish():
+            if isinstance(piece, StepEnded) and not said and piece.usage == Usage():
+                # What litellm makes of a web page, and of anything else that is no answer at all.
+                raise ModelFailure(
+                    FailureKind.CUT_SHORT, f"{provider.name} sent no answer; check its address if that goes on."
+                )
             put(piece)
     finally:
         # Without this the request stays open and goes on generating.
