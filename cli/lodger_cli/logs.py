@@ -1,7 +1,6 @@
 """`lodger logs`: what daemon and hub wrote, from the journal where they are services, else from their files."""
 
 import contextlib
-import os
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -52,9 +51,6 @@ def logs(*, part: str, lines: int, follow: bool, as_json: bool) -> None:
         fail(f"the journal cannot be read: {error}", Exit.UNREACHABLE, as_json=as_json)
     except KeyboardInterrupt:
         raise SystemExit(int(Exit.INTERRUPTED)) from None
-    except BrokenPipeError:
-        # Whoever read has seen enough, as `head` has; Python's own flush at the end shall not meet the closed pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Shown:

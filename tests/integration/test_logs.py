@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lodger_cli.terminal import Exit
 from support.programs import LODGER, World, new_world
 
 JOURNALCTL = """#!/bin/sh
@@ -73,7 +74,7 @@ async def test_a_reader_that_has_seen_enough_ends_it_quietly(world: World) -> No
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     out, err = await asyncio.wait_for(shell.communicate(), 40)
-    assert (shell.returncode, out) == (0, b"2026-11-30 19:45:36 daemon INFO x: line\n")
+    assert (shell.returncode, out) == (Exit.PIPE_CLOSED, b"2026-11-30 19:45:36 daemon INFO x: line\n")
     assert b"Error" not in err
 
 
