@@ -32,6 +32,9 @@ from lodger_daemon.models.contract import (
 )
 from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.randomness import SeededRng
+from lodger_daemon.spend.core.limits import SpendLimits
+from lodger_daemon.spend.price_list import PriceList
+from lodger_daemon.spend.spend import Spend
 from lodger_daemon.store.database import Database
 from lodger_daemon.turns.conductor import Conversations
 from lodger_daemon.turns.contract import InputMessage, NewAgent, StartRuntime, Submission
@@ -340,6 +343,8 @@ class House:
         self.memory = ScriptedMemory()
         self.judge = ScriptedJudge()
         self.external = ScriptedExternal()
+        self.spend_limits: SpendLimits | None = None
+        """None = nothing is counted."""
         self.events: list[ConversationEvent] = []
         self.numbers: list[int] = []
         self._changed = asyncio.Event()
@@ -363,9 +368,15 @@ class House:
                 rng=SeededRng(self._seed),
                 memory_directory=lambda agent_id: "/memory",
                 options=self.options,
+                spend=self._spend(),
             )
         )
         self._opened.append((self.conversations, self.database))
+
+    def _spend(self) -> Spend | None:
+        if self.spend_limits is None:
+            return None
+        return Spend(self.database, self.clock, self.spend_limits, PriceList({}, lambda handle: None))
 
     async def start(self) -> ConversationKey:
         """Open the house with one agent and its default conversation."""

@@ -125,12 +125,14 @@ class QuestionBook:
         answer: Answer,
         pinned: tuple[PinnedFile, ...] | None = None,
         by: str = "client",
+        also: Callable[[sqlite3.Connection, StoredQuestion], None] | None = None,
     ) -> SettledQuestion | None:
         """Give a person's answer its one effect; None when the question is no longer pending.
 
         Args:
             pinned: what an input they changed would run; None = what the question was asked about.
             by: the name of the client they answered from.
+            also: written in the same commit, once.
         """
 
         def find(connection: sqlite3.Connection) -> tuple[StoredQuestion, ...]:
@@ -143,6 +145,7 @@ class QuestionBook:
                 answer, question.asked.tool_name, question.arguments, question.pinned if pinned is None else pinned
             ),
             by,
+            also,
         )
         return settled[0] if settled else None
 
@@ -202,6 +205,7 @@ class QuestionBook:
         find: Callable[[sqlite3.Connection], Iterable[StoredQuestion]],
         decide: Callable[[StoredQuestion], Settlement],
         by: str = "daemon",
+        also: Callable[[sqlite3.Connection, StoredQuestion], None] | None = None,
     ) -> tuple[SettledQuestion, ...]:
         now = self._clock.wall()
 
@@ -213,6 +217,8 @@ class QuestionBook:
                     digest = settlement.approved_digest or question.arguments_digest
                     row = question_row(question.conversation, question.asked, digest, now, by, settlement.status.value)
                     audit_rows.record(connection, row)
+                    if also is not None:
+                        also(connection, question)
                     settled.append(SettledQuestion(question, settlement))
             return tuple(settled)
 

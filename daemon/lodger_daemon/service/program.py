@@ -291,6 +291,7 @@ async def _make_rooms(
             ceiling=settings.permissions.ceiling,
         ),
         places=workplaces,
+        spend=spend,
     )
     conversations = Conversations(services)
     # In this order, so that the calls of stopped turns go on in their boxes and the next daemon collects them.

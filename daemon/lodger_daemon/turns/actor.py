@@ -9,14 +9,23 @@ from typing import Any, Final, assert_never
 from lodger_daemon.identity import QuestionId, TurnId
 from lodger_daemon.inbox.core.items import InboxItem
 from lodger_daemon.inbox.core.rules import Moment, next_batch
-from lodger_daemon.turns import call_work, closing_work, judge_work, question_work, step_work, streaming
+from lodger_daemon.turns import (
+    call_work,
+    closing_work,
+    judge_work,
+    preparing,
+    question_work,
+    spend_work,
+    step_work,
+    streaming,
+)
 from lodger_daemon.turns.contract import Answer, ConversationError
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
 from lodger_daemon.turns.core.calls import Call
 from lodger_daemon.turns.core.events import LoopStatus, LoopStatusChanged, MemorySynced
 from lodger_daemon.turns.core.machine import advance
-from lodger_daemon.turns.core.states import Active, Asking, Cancelling, Command, Idle, Lease, State
+from lodger_daemon.turns.core.states import Active, Asking, AskingAboutSpend, Cancelling, Command, Idle, Lease, State
 from lodger_daemon.turns.desk import Desk, TurnWork
 
 logger = logging.getLogger(__name__)
@@ -121,7 +130,7 @@ class ConversationActor:
     def interrupt(self) -> bool:
         """Whether a turn is being interrupted now."""
         before = self._state
-        if isinstance(before, Active) and isinstance(before.phase, Asking):
+        if isinstance(before, Active) and isinstance(before.phase, Asking | AskingAboutSpend):
             # Taken off the screen before anybody is shown the idle conversation.
             self.desk.questions.clear()
         self.feed(told.AbortAsked())
@@ -187,7 +196,7 @@ class ConversationActor:
             case do.Publish(event):
                 desk.publish(event)
             case do.PrepareStep():
-                self._spawn(action.lease, step_work.prepare(desk, action))
+                self._spawn(action.lease, preparing.prepare(desk, action))
             case do.RunStep():
                 self._spawn(action.lease, streaming.run(desk, action))
             case do.RecordStep():
@@ -204,6 +213,8 @@ class ConversationActor:
                 self._spawn(action.lease, judge_work.judge_calls(desk, action))
             case do.AskPerson():
                 self._spawn(action.lease, call_work.ask_person(desk, action))
+            case do.AskAboutSpend():
+                self._spawn(action.lease, spend_work.ask(desk, action))
             case do.SaveRules():
                 self._spawn(action.lease, question_work.save_rules(desk, action))
             case do.RefuseCall():

@@ -60,7 +60,7 @@ async def unwind(desk: Desk, action: do.Unwind) -> None:
     await stop_tasks(desk, work)
     if desk.stopping:
         return
-    await _withdraw_questions(desk, action)
+    await _withdraw_questions(desk)
     if work.interruption is not None:
         # Or the next turn would take what this parks.
         await asyncio.wait({work.interruption})
@@ -158,7 +158,8 @@ def _last_page(
         if step is None or not step.admitted:
             admission = admission_of(work, step, run_id)
         message = assistant_message(desk, step, with_calls=False) if step is not None else None
-        step_end = records.StepEnd(run_id, status, turn_end.stop_reason, message, turn_end.error)
+        charge = desk.charge(work, step)
+        step_end = records.StepEnd(run_id, status, turn_end.stop_reason, message, turn_end.error, charge)
     return LastPage(admission, step_end, results, turn_end)
 
 
@@ -169,11 +170,10 @@ def _run_id(desk: Desk, work: TurnWork, step: Step | None) -> RunId | None:
     return desk.new_run_id() if work.pending is not None else None
 
 
-async def _withdraw_questions(desk: Desk, action: do.Unwind) -> None:
+async def _withdraw_questions(desk: Desk) -> None:
     desk.questions.clear()
-    if action.batch is None:
-        return
-    await withdraw_questions(desk)
+    if desk.services.questions.pending(desk.key):
+        await withdraw_questions(desk)
 
 
 def _open_calls(work: TurnWork, batch: Batch | None) -> tuple[Call, ...]:

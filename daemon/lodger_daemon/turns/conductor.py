@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, Literal
 
 from lodger_daemon.backends.core.compaction_options import options_from
@@ -12,10 +13,11 @@ from lodger_daemon.inbox.core.items import ItemKind, NewItem, Source
 from lodger_daemon.questions.core.rules import QuestionStatus
 from lodger_daemon.questions.questions import SettledQuestion
 from lodger_daemon.store import conversation_rows, message_rows
-from lodger_daemon.turns import records, step_work
+from lodger_daemon.turns import records, spend_work, step_work
 from lodger_daemon.turns.actor import ConversationActor
 from lodger_daemon.turns.contract import (
     AgentRecord,
+    Allow,
     Answer,
     ConversationRecord,
     ConversationSnapshot,
@@ -96,10 +98,14 @@ class Conversations:
         question = book.open_question(key, question_id)
         if question is None:
             return False
-        given, pinned = await look_at_answer(actor.desk, question, answer)
+        about_spend = question.asked.tool_name == spend_work.SPEND_TOOL
+        given, pinned = (
+            (spend_work.plain(answer), None) if about_spend else await look_at_answer(actor.desk, question, answer)
+        )
+        raising = partial(spend_work.raise_it, actor.desk) if about_spend and isinstance(given, Allow) else None
 
         async def settle() -> bool:
-            settled = await book.settle(key, question_id, given, pinned, by)
+            settled = await book.settle(key, question_id, given, pinned, by, raising)
             if settled is None:
                 return False
             self._publish_settled(actor, settled)

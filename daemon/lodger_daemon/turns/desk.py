@@ -22,6 +22,7 @@ from lodger_daemon.identity import (
 )
 from lodger_daemon.inbox.core.items import InboxItem, TurnSettings
 from lodger_daemon.inbox.core.rules import REMEMBERED, batch_content, batch_settings
+from lodger_daemon.spend.contract import Charge, StepUse
 from lodger_daemon.store import inbox_rows
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.turns.core.events import (
@@ -83,6 +84,8 @@ class TurnWork:
     """Reserved, not yet admitted."""
     client_message_ids: tuple[ClientMessageId, ...] = ()
     """Of everything that joined this turn so far: they are what its runs are told apart by."""
+    run_id: RunId | None = None
+    """The run that the transcript ends with."""
     step: Step | None = None
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     dropping: "asyncio.Task[None] | None" = None
@@ -197,6 +200,20 @@ class Desk:
             cwd=work.place.cwd if work is not None else live.cwd(options),
             tool_allowlist=work.settings.tool_allowlist if work is not None else None,
         )
+
+    def charge(self, work: TurnWork, step: Step | None) -> Charge | None:
+        """What is to be written down with the end of this step."""
+        if self.services.spend is None or step is None:
+            return None
+        use = StepUse(
+            run_id=step.run_id,
+            agent_id=self.key.agent_id,
+            turn_id=work.turn_id,
+            request=step.built.request,
+            usage=step.assembly.usage,
+            received_characters=step.characters,
+        )
+        return self.services.spend.charge(use)
 
     def new_message_id(self) -> MessageId:
         return MessageId(f"message-{self.services.rng.uuid()}")

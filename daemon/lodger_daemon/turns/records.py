@@ -15,6 +15,7 @@ from lodger_daemon.identity import CallKey, ClientMessageId, ConversationKey, Me
 from lodger_daemon.inbox.core.items import Disposition, InboxItem, NewItem, TurnSettings
 from lodger_daemon.inbox.core.rules import Moment, next_batch
 from lodger_daemon.questions.core.arguments import arguments_digest
+from lodger_daemon.spend.contract import Charge
 from lodger_daemon.store import (
     agent_rows,
     conversation_rows,
@@ -24,6 +25,7 @@ from lodger_daemon.store import (
     outbox_rows,
     run_rows,
     setting_rows,
+    spend_rows,
     turn_rows,
 )
 from lodger_daemon.store.inbox_rows import AcceptResult, ItemAccepted
@@ -69,6 +71,8 @@ class StepEnd:
     stop_reason: StopReason
     message: TranscriptMessage | None
     error: str | None = None
+    charge: Charge | None = None
+    """What it cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +147,8 @@ def end_step(
     if end.message is not None:
         append(connection, key, end.message, turn_id)
     run_rows.end(connection, end.run_id, end.status, end.stop_reason, now, end.error)
+    if end.charge is not None:
+        spend_rows.add(connection, end.charge)
 
 
 def start_call(

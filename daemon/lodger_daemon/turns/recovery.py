@@ -69,6 +69,7 @@ def put_in_order(connection: sqlite3.Connection, now: WallTime) -> tuple[LeftOve
 def resume(desk: Desk, left: LeftOver, work: TurnWork) -> tuple[told.TurnRecovered, tuple[Call, ...]]:
     """What the machine is told of this turn, and the calls whose outcome must be collected."""
     work.reserved = True
+    work.run_id = _last_run(desk, left)
     work.settings = batch_settings(left.items)
     work.client_message_ids = tuple(m.client_message_id for item in left.items for m in item.messages)
     work.place = place_from_cause(left.turn.cause, desk.key.agent_id) or work.place
@@ -83,6 +84,16 @@ def resume(desk: Desk, left: LeftOver, work: TurnWork) -> tuple[told.TurnRecover
     )
     collecting = tuple(c for c in batch.calls if isinstance(c.progress, Running)) if batch is not None else ()
     return told.TurnRecovered(work.lease, turn, batch), collecting
+
+
+def _last_run(desk: Desk, left: LeftOver) -> RunId | None:
+    """The run that the transcript ends with; a message of a person stands for the run that took it up."""
+    for message in reversed(desk.live.transcript.in_context):
+        if message.kind is MessageKind.USER:
+            break
+        if message.run_id is not None:
+            return message.run_id
+    return left.items[-1].run_id
 
 
 def tell_what_is_void(desk: Desk, left: LeftOver) -> None:

@@ -13,6 +13,7 @@ from lodger_daemon.memory.contract import AgentMemory
 from lodger_daemon.models.contract import ModelGateway
 from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.randomness import Rng
+from lodger_daemon.spend.contract import SpendBook
 from lodger_daemon.store.database import Database
 from lodger_daemon.turns.contract import ExternalTools, PlaceFacts
 from lodger_daemon.turns.core.states import MAX_STEPS
@@ -81,6 +82,8 @@ class TurnServices:
     options: TurnOptions
     places: PlaceFacts | None = None
     """What goes on in folders; None where nobody knows."""
+    spend: SpendBook | None = None
+    """None = nothing is counted and nothing is limited."""
 
 
 async def finish_regardless(work: Coroutine[Any, Any, T] | asyncio.Task[T]) -> T:

@@ -1,6 +1,5 @@
 """The work around one model step: reserve and build, stream, write down."""
 
-import asyncio
 import json
 import sqlite3
 from typing import Final
@@ -8,33 +7,25 @@ from typing import Final
 from lodger_daemon.backends.core.compaction import Options
 from lodger_daemon.backends.core.step_assembly import AssembledCall
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage
-from lodger_daemon.backends.local.backend import NotCompacted
+from lodger_daemon.backends.local.backend import BuiltRequest, NotCompacted
 from lodger_daemon.identity import RunId
-from lodger_daemon.inbox.core.items import InboxItem, TurnSettings
-from lodger_daemon.inbox.core.rules import Moment, next_batch
 from lodger_daemon.models.contract import (
     Usage,
 )
-from lodger_daemon.store import conversation_rows, message_rows, run_rows
+from lodger_daemon.store import conversation_rows, message_rows
 from lodger_daemon.store.run_rows import RunStatus
 from lodger_daemon.turns import records
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
 from lodger_daemon.turns.core.events import (
-    DeviceStateChanged,
-    InputEchoed,
-    LoopStatus,
-    LoopStatusChanged,
-    QueueRemoval,
     RunStopped,
     StatusNote,
     ToolCallRequested,
     UsageReported,
 )
 from lodger_daemon.turns.core.stop_reasons import StopReason
-from lodger_daemon.turns.core.words import REMIND_OF_EMPTY
 from lodger_daemon.turns.desk import Desk, Step, TurnWork
-from lodger_daemon.turns.services import FRESHEN_LIMIT_S, finish_regardless
+from lodger_daemon.turns.services import finish_regardless
 from lodger_daemon.turns.stored_messages import CALLS_PART, REASONING_PART, USAGE_PART, part_id
 from lodger_tools.catalogue.arguments import parse_arguments
 from lodger_tools.catalogue.person_questions import ANSWERS, ASK_TOOL, with_answers
@@ -43,33 +34,6 @@ from lodger_tools.json_value import JsonObject
 COMPACTIONS_PER_STEP: Final = 2
 
 COMPACTED_NOTE = "The conversation had grown long; its earlier part was replaced by a summary."
-
-
-async def prepare(desk: Desk, action: do.PrepareStep) -> None:
-    work = desk.work_of(action.lease)
-    if work.dropping is not None:
-        await asyncio.wait({work.dropping})
-        desk.work_of(action.lease)
-    if action.reserve and not await _reserve(desk, work, action.first):
-        desk.feed(told.NothingWaits(action.lease))
-        return
-    agent_id = desk.key.agent_id
-    if action.first:
-        await desk.memory_ready(agent_id)
-        await desk.services.memory.freshen(agent_id, FRESHEN_LIMIT_S)
-    reminder = f'<reminder about="answer">\n{REMIND_OF_EMPTY}\n</reminder>' if action.remind_of_empty else None
-    too_large = await build(desk, work, reminder)
-    if too_large is not None:
-        desk.feed(told.TooLarge(action.lease, too_large))
-        return
-    step = work.step
-    assert step is not None
-    settings = work.settings
-    desk.feed(
-        told.Prepared(
-            action.lease, step.run_id, settings.can_answer_questions, settings.ask_together, settings.max_steps
-        )
-    )
 
 
 async def build(desk: Desk, work: TurnWork, reminder: str | None) -> str | None:
@@ -87,9 +51,17 @@ async def build(desk: Desk, work: TurnWork, reminder: str | None) -> str | None:
     too_large = await desk.backend.unsendable(built, transcript)
     if too_large is not None:
         return too_large
+    work.step = new_step(desk, built)
+    work.started_calls = set()
+    work.finished_calls = set()
+    work.batch_recorded = False
+    return None
+
+
+def new_step(desk: Desk, built: BuiltRequest) -> Step:
     rng = desk.services.rng
     message_id = desk.new_message_id()
-    work.step = Step(
+    return Step(
         run_id=desk.new_run_id(),
         built=built,
         message_id=message_id,
@@ -98,10 +70,6 @@ async def build(desk: Desk, work: TurnWork, reminder: str | None) -> str | None:
         otid=rng.uuid(),
         reasoning_otid=rng.uuid(),
     )
-    work.started_calls = set()
-    work.finished_calls = set()
-    work.batch_recorded = False
-    return None
 
 
 async def compact(desk: Desk, work: TurnWork | None, options: Options | None = None) -> NotCompacted | None:
@@ -161,6 +129,7 @@ def admitted(desk: Desk, work: TurnWork, step: Step | None, admission: records.A
     live = desk.live
     if admission.user_message is not None:
         live.transcript.add(admission.user_message)
+        work.run_id = admission.run_id
     if admission.system_prompt is not None:
         live.change_state(system_prompt=admission.system_prompt)
     if admission.toolset is not None:
@@ -179,13 +148,14 @@ async def record(desk: Desk, action: do.RecordStep) -> None:
     step = work.step
     assert step is not None
     message = assistant_message(desk, step, with_calls=True)
-    end = records.StepEnd(step.run_id, RunStatus.COMPLETED, action.stop_reason, message)
+    end = records.StepEnd(step.run_id, RunStatus.COMPLETED, action.stop_reason, message, charge=desk.charge(work, step))
     key, now = desk.key, desk.services.clock.wall()
 
     async def commit() -> None:
         await desk.durably(lambda connection: records.end_step(connection, key, work.turn_id, end, now))
         step.ended = True
         work.batch_recorded = True
+        work.run_id = step.run_id
         if message is not None:
             desk.live.transcript.add(message)
 
@@ -207,12 +177,11 @@ async def drop_run(desk: Desk, action: do.DropRun) -> None:
     work.step = None
     if not step.admitted:
         return
-    now = desk.services.clock.wall()
-
-    def write(connection: sqlite3.Connection) -> None:
-        run_rows.end(connection, step.run_id, RunStatus.FAILED, action.stop_reason, now)
-
-    await finish_regardless(desk.durably(write))
+    now, charge = desk.services.clock.wall(), desk.charge(work, step)
+    end = records.StepEnd(step.run_id, RunStatus.FAILED, action.stop_reason, None, charge=charge)
+    await finish_regardless(
+        desk.durably(lambda connection: records.end_step(connection, desk.key, work.turn_id, end, now))
+    )
 
 
 def publish_step_end(desk: Desk, step: Step, stop_reason: StopReason) -> None:
@@ -239,58 +208,6 @@ def assistant_message(desk: Desk, step: Step, with_calls: bool) -> TranscriptMes
         step.run_id,
         otid=step.otid,
     )
-
-
-async def _reserve(desk: Desk, work: TurnWork, first: bool) -> bool:
-    """Take what waits. False when a turn was begun for something that is gone."""
-    if first and work.reserved:
-        return True
-    moment = Moment.TURN_START if first else Moment.TOOL_BOUNDARY
-    running = None if first else work.settings
-    batch: tuple[InboxItem, ...] = ()
-    if next_batch(desk.waiting(), moment, running):
-        batch = await finish_regardless(_take_batch(desk, work, moment, running))
-        desk.work_of(work.lease)
-    if batch:
-        _publish_taken(desk, work, batch, first)
-    elif not first:
-        _publish_sending(desk, work)
-    return bool(batch) or not first
-
-
-async def _take_batch(
-    desk: Desk, work: TurnWork, moment: Moment, running: TurnSettings | None
-) -> tuple[InboxItem, ...]:
-    first = running is None
-    begin = records.TurnBegin(work.turn_id, work.place.as_cause("queue")) if first else None
-    key, now = desk.key, desk.services.clock.wall()
-    batch = await desk.durably(
-        lambda connection: records.reserve(connection, key, moment, running, work.turn_id, begin, now)
-    )
-    if batch:
-        work.reserved = True
-        desk.take_input(work, batch, first)
-    return batch
-
-
-def _publish_taken(desk: Desk, work: TurnWork, batch: tuple[InboxItem, ...], first: bool) -> None:
-    """PROTOCOL.md 6.3, 6.4: the echo, a snapshot at a turn's start, the status, then what was removed."""
-    message = work.pending
-    assert message is not None
-    desk.publish(InputEchoed(message.message_id, batch[0].client_message_id, message.content.get("content")))
-    if first:
-        work.queued = True
-        desk.publish_queue()
-        desk.publish(LoopStatusChanged(LoopStatus.WAITING_ON_INPUT))
-    _publish_sending(desk, work)
-    if first:
-        desk.publish(DeviceStateChanged())
-    desk.publish_queue(tuple(QueueRemoval(item.client_message_id, "dequeued") for item in batch))
-
-
-def _publish_sending(desk: Desk, work: TurnWork) -> None:
-    earlier = work.step.run_id if work.step is not None else None
-    desk.publish(LoopStatusChanged(LoopStatus.SENDING_API_REQUEST, earlier))
 
 
 def assembled_calls(step: Step) -> tuple[AssembledCall, ...]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from lodger_daemon.identity import QuestionId, RunId
+from lodger_daemon.spend.contract import LimitReached
 from lodger_daemon.turns.core.calls import Batch, Call
 from lodger_daemon.turns.core.events import ConversationEvent
 from lodger_daemon.turns.core.states import Lease, Turn
@@ -90,6 +91,16 @@ class AskPerson:
 
 
 @dataclass(frozen=True, slots=True)
+class AskAboutSpend:
+    """Open a durable question: go on or stop? Answered by AnswerGiven or QuestionLapsed."""
+
+    lease: Lease
+    question_id: QuestionId
+    run_id: RunId
+    limit: LimitReached
+
+
+@dataclass(frozen=True, slots=True)
 class SaveRules:
     """Answered by RulesSaved, also when saving failed."""
 
@@ -165,6 +176,7 @@ Action: TypeAlias = (
     | CompactNow
     | JudgeCalls
     | AskPerson
+    | AskAboutSpend
     | SaveRules
     | RefuseCall
     | RunCall

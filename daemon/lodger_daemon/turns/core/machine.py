@@ -6,7 +6,7 @@ publishes nothing; a turn is closed once, by the lease that owns it.
 
 from typing import assert_never
 
-from lodger_daemon.turns.core import call_phases, step_phase
+from lodger_daemon.turns.core import call_phases, spend_phase, step_phase
 from lodger_daemon.turns.core.actions import PrepareStep, Pump, TurnIsOver
 from lodger_daemon.turns.core.events import LoopStatus
 from lodger_daemon.turns.core.machine_events import (
@@ -24,6 +24,7 @@ from lodger_daemon.turns.core.machine_events import (
     Prepared,
     QuestionLapsed,
     RulesSaved,
+    SpendStopped,
     StepAdmitted,
     StepCompleted,
     StepFailed,
@@ -39,6 +40,7 @@ from lodger_daemon.turns.core.outcomes import DEVICE, Outcome, announce_end, bre
 from lodger_daemon.turns.core.states import (
     Active,
     Asking,
+    AskingAboutSpend,
     Cancelling,
     Command,
     Compacting,
@@ -107,9 +109,13 @@ def _abort(state: State) -> Outcome:
 
 def _settle_question(state: State, event: AnswerGiven | QuestionLapsed) -> Outcome:
     """A late answer finds no such question and changes nothing."""
-    if not isinstance(state, Active) or not isinstance(state.phase, Judging | Asking | SavingRule):
-        return state, ()
-    return call_phases.settled(state, state.phase, event)
+    match state:
+        case Active(phase=(Judging() | Asking() | SavingRule()) as phase):
+            return call_phases.settled(state, phase, event)
+        case Active(phase=AskingAboutSpend() as phase):
+            return spend_phase.settled(state, phase, event)
+        case _:
+            return state, ()
 
 
 def _report(state: State, event: LeasedEvent) -> Outcome:
@@ -156,6 +162,8 @@ def _active_report(state: Active, event: LeasedEvent) -> Outcome:
             return step_phase.prepared(state, phase, event)
         case Preparing(), TooLarge(reason=reason):
             return step_phase.too_large(state, reason)
+        case Preparing() as phase, SpendStopped():
+            return spend_phase.stopped(state, phase, event)
         case Preparing(), NothingWaits():
             return Idle(), (loop(LoopStatus.WAITING_ON_INPUT), DEVICE, Pump())
         case Stepping() as phase, StepAdmitted():

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from lodger_daemon.identity import QuestionId, RunId, ToolCallId, TurnId
 from lodger_daemon.models.contract import FailureKind, FinishReason
+from lodger_daemon.spend.contract import LimitReached
 from lodger_daemon.turns.contract import Answer
 from lodger_daemon.turns.core.calls import Batch, CallProgress
 from lodger_daemon.turns.core.states import MAX_STEPS, Lease, Turn
@@ -75,6 +76,18 @@ class NothingWaits:
     """A turn was begun but its input is gone (removed from the queue meanwhile)."""
 
     lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class SpendStopped:
+    """A limit of what may be spent stands in the way of this step."""
+
+    lease: Lease
+    run_id: RunId
+    """The run that the transcript ends with, which is over."""
+    limit: LimitReached
+    can_ask: bool
+    remind_of_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +201,7 @@ LeasedEvent: TypeAlias = (
     CommandEnded
     | Prepared
     | TooLarge
+    | SpendStopped
     | NothingWaits
     | StepAdmitted
     | StepCompleted

@@ -13,7 +13,16 @@ from lodger_daemon.turns.core.events import (
     StatusNote,
     TurnFinished,
 )
-from lodger_daemon.turns.core.states import Active, Asking, Cancelling, Finishing, Phase, State, batch_of
+from lodger_daemon.turns.core.states import (
+    Active,
+    Asking,
+    AskingAboutSpend,
+    Cancelling,
+    Finishing,
+    Phase,
+    State,
+    batch_of,
+)
 from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_daemon.turns.core.words import INTERRUPTED_NOTE
 
@@ -59,7 +68,7 @@ def interrupt(state: Active) -> Outcome:
     run_id = state.turn.run_id
     idle = (loop(LoopStatus.WAITING_ON_INPUT), DEVICE)
     # A question on screen is taken back by a status of its own.
-    taken_back = idle if isinstance(state.phase, Asking) else ()
+    taken_back = idle if isinstance(state.phase, Asking | AskingAboutSpend) else ()
     shown = (
         *taken_back,
         *idle,

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Final, NewType, TypeAlias
 
-from lodger_daemon.identity import RunId, TurnId
+from lodger_daemon.identity import QuestionId, RunId, TurnId
+from lodger_daemon.spend.contract import LimitReached
 from lodger_daemon.turns.core.calls import Batch
 from lodger_daemon.turns.core.stop_reasons import StopReason
 
@@ -85,6 +86,16 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
+class AskingAboutSpend:
+    """A limit is reached before a step; the person is asked whether to go on."""
+
+    question_id: QuestionId
+    limit: LimitReached
+    tries: Tries = Tries()
+    remind_of_empty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SavingRule:
     """Other questions of the batch may be open meanwhile, and be answered."""
 
@@ -107,7 +118,17 @@ class Finishing:
 
 
 Phase: TypeAlias = (
-    Preparing | Stepping | RetryWait | Compacting | Recording | Judging | Asking | SavingRule | Executing | Finishing
+    Preparing
+    | Stepping
+    | RetryWait
+    | Compacting
+    | Recording
+    | Judging
+    | Asking
+    | AskingAboutSpend
+    | SavingRule
+    | Executing
+    | Finishing
 )
 
 

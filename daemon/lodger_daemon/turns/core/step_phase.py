@@ -102,13 +102,13 @@ def run_shown(state: Active) -> RunId | None:
 
 
 def waited(state: Active, phase: RetryWait) -> Outcome:
-    return _again(state, phase.tries, phase.remind_of_empty)
+    return again(state, phase.tries, phase.remind_of_empty)
 
 
 def compacted(state: Active, phase: Compacting, event: Compacted) -> Outcome:
     if not event.shrunk:
         return too_large(state, STILL_TOO_LONG)
-    return _again(state, phase.tries, remind_of_empty=False)
+    return again(state, phase.tries, remind_of_empty=False)
 
 
 def too_large(state: Active, reason: str) -> Outcome:
@@ -124,7 +124,7 @@ def next_step(state: Active) -> Outcome:
     return enter(state, Preparing(), prepare)
 
 
-def _again(state: Active, tries: Tries, remind_of_empty: bool) -> Outcome:
+def again(state: Active, tries: Tries, remind_of_empty: bool) -> Outcome:
     # What the failed try had reserved is still held by this lease, so nothing more is reserved.
     prepare = PrepareStep(state.lease, state.turn, first=False, reserve=False, remind_of_empty=remind_of_empty)
     return enter(state, Preparing(tries), loop(LoopStatus.SENDING_API_REQUEST, run_shown(state)), prepare)

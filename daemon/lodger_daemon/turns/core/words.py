@@ -27,6 +27,11 @@ STILL_EMPTY: Final = (
     "The model gave only empty answers; the turn was ended. Send the message again or choose another model."
 )
 FILTERED: Final = "The provider's content filter stopped the answer."
+SPEND_STOPPED: Final = "The turn was ended at a limit, as you said. {words}"
+SPEND_NOBODY_ANSWERED: Final = "The turn was ended at a limit, because nobody answered whether to go on. {words}"
+SPEND_NO_WAY_TO_ASK: Final = (
+    "The turn was ended at a limit, because the client that started it cannot answer questions. {words}"
+)
 STEP_LIMIT: Final = "The turn was ended after {steps} model steps, its limit."
 STILL_TOO_LONG: Final = (
     "The conversation does not fit into the model's context window, even after compaction. Start a new conversation or "

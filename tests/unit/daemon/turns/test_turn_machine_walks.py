@@ -7,16 +7,19 @@ from hypothesis import strategies as st
 
 from lodger_daemon.identity import MessageId, QuestionId, RunId, ToolCallId, TurnId
 from lodger_daemon.models.contract import FailureKind, FinishReason
+from lodger_daemon.spend.contract import LimitReached, SpendScope, SpendUnit
 from lodger_daemon.turns.contract import Allow, Deny
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import events as seen
 from lodger_daemon.turns.core import machine_events as told
+from lodger_daemon.turns.core import spend_phase
 from lodger_daemon.turns.core.calls import Batch, Call, CallProgress, MustAsk, Permitted, Refused
 from lodger_daemon.turns.core.machine import advance
 from lodger_daemon.turns.core.machine_events import MachineEvent
 from lodger_daemon.turns.core.states import (
     Active,
     Asking,
+    AskingAboutSpend,
     Cancelling,
     Compacting,
     Executing,
@@ -33,6 +36,7 @@ from lodger_daemon.turns.core.states import (
 )
 from lodger_tools.toolbox_contract import Scheduling
 
+LIMIT = LimitReached(SpendScope.DAY, SpendUnit.TOKENS, "2026-11-30", 12, 10, 22, "12 of 10 tokens")
 CALL_IDS = ("c1", "c2", "c3")
 VERDICTS: tuple[CallProgress, ...] = (Permitted({}), MustAsk("why"), Refused("no"))
 
@@ -45,7 +49,7 @@ def batch(run_id: RunId, shape: list[Scheduling]) -> Batch:
 ODD = (
     *("begin", "prepared", "nothing", "admitted", "said", "called", "failed", "recorded", "waited", "compacted"),
     *("judged", "answered", "lapsed", "saved", "ended", "broke", "closed", "unwound", "abort"),
-    *("command", "command_ended"),
+    *("command", "command_ended", "spend", "about_spend"),
 )
 NATURAL: dict[type, tuple[str, ...]] = {
     Idle: ("begin",),
@@ -57,6 +61,7 @@ NATURAL: dict[type, tuple[str, ...]] = {
     Recording: ("recorded",),
     Judging: ("judged",),
     Asking: ("answered", "answered", "lapsed"),
+    AskingAboutSpend: ("about_spend",),
     SavingRule: ("saved", "answered"),
     Executing: ("ended",),
     Finishing: ("closed",),
@@ -108,6 +113,15 @@ def event_for(kind: str, back: int, choice: int, state: State, leases: int, run_
             return told.AnswerGiven(QuestionId(f"perm-{call_id}"), answers[choice % 4])
         case "lapsed":
             return told.QuestionLapsed(QuestionId(f"perm-{call_id}"))
+        case "spend":
+            return told.SpendStopped(lease, run_id, LIMIT, bool(choice % 3))
+        case "about_spend":
+            question_id = spend_phase.question_id_of(run_id, LIMIT)
+            if isinstance(state, Active) and isinstance(state.phase, AskingAboutSpend) and choice % 5:
+                question_id = state.phase.question_id
+            return (
+                told.AnswerGiven(question_id, answers[choice % 2]) if choice % 3 else told.QuestionLapsed(question_id)
+            )
         case "saved":
             return told.RulesSaved(lease)
         case "ended":
