@@ -279,6 +279,7 @@ class Memory:
             match await room.network(adopt, room.published, agent_id, self._remote, room.now_s()):
                 case Adopted():
                     agent.heard = True
+                    await room.save(SyncState(outcome=SyncOutcome.CLEAN, at_s=self._clock.wall()))
                     return
                 case NotThere():
                     reason = "the hub does not have it"

@@ -248,6 +248,8 @@ class Session:
             now = self._reading()
             gap = gap_between(before, now, pause_s)
             before = now
+            # A first sync would else be shown as none until the next probe.
+            await self._report_memory()
             if gap is Gap.SLEPT:
                 self._heartbeat = self._heartbeat.woke()
                 due = now.mono
@@ -277,7 +279,6 @@ class Session:
         self._reported_level_at = level_at
 
     async def _probe(self) -> None:
-        await self._report_memory()
         await self.send(PING)
         if self._sockets.stream is not None:
             await self._send_on(self._sockets.stream, PING)

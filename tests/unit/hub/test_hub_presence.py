@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.hub_calls import call, lease_of, online
-from support.hub_rig import LIMIT_S, Hub, receive_json, running_hub, running_uplink
+from support.hub_rig import LIMIT_S, QUICK, Hub, receive_json, running_hub, running_uplink
 
 
 @pytest.fixture
@@ -33,7 +34,11 @@ async def until_synced(hub: Hub, at_ms: int) -> dict[str, Any]:
 async def test_a_daemon_reports_its_memory_and_it_is_shown_with_its_age(hub: Hub) -> None:
     level_at = 1_000_000.5
     async with running_uplink(
-        hub.url, hub.token("machine"), metadata={"relay_envelope": True}, memory_level_at=lambda: level_at
+        hub.url,
+        hub.token("machine"),
+        timing=replace(QUICK, probe_interval_s=3600),
+        metadata={"relay_envelope": True},
+        memory_level_at=lambda: level_at,
     ):
         await online(hub)
         facts = await until_synced(hub, 1_000_000_500)

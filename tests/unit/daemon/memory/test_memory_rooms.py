@@ -348,3 +348,19 @@ async def test_nothing_to_sync_starts_no_process(tmp_path: Path, hub: RunningHos
         one.memory.turn_ended(AGENT, None)
         assert (await one.memory.settled(AGENT, 5)).outcome is SyncOutcome.CLEAN
         assert len(one.boxes.programs) == before
+
+
+async def test_a_memory_had_from_the_hub_is_level_with_it_at_once_and_after_a_start(
+    tmp_path: Path, hub: RunningHost
+) -> None:
+    async with machine(tmp_path / "a", hub) as one:
+        await one.end_turn()
+    async with machine(tmp_path / "b", hub, founded=False) as two:
+        await two.memory.prepare(AGENT, None)
+        status = two.memory.status(AGENT)
+        assert (status.outcome, status.at is None) == (SyncOutcome.CLEAN, False)
+        level_at = two.memory.last_level_at()
+        assert level_at is not None
+    async with machine(tmp_path / "b", hub, founded=False) as again:
+        await again.memory.start()
+        assert again.memory.last_level_at() == level_at
