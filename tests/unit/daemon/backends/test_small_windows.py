@@ -93,6 +93,10 @@ async def test_a_refusal_teaches_that_the_window_is_smaller_than_was_thought(hou
     assert len(str(answered.messages)) < 0.75 * len(str(refused.messages))
     assert "one more" in str(answered.messages[-1])
     assert summary.tools == ()
+    for number in range(10, 20):
+        await turn(house, f"question {number} " + "words " * 200, number)
+    assert len(house.seen(seen.StatusNote)) > 1
+    assert all(len(str(sent.messages)) < len(str(refused.messages)) for sent in house.models.requests[-10:])
 
 
 async def test_a_report_of_more_tokens_brings_compaction_forward(house: House) -> None:
