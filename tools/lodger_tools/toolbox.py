@@ -5,11 +5,12 @@ import json
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from lodger_tools.box.contract import (
     BoxCall,
     Boxes,
+    BoxKey,
     BoxLost,
     BoxOutcome,
     BoxUnavailable,
@@ -48,6 +49,21 @@ IN_THREAD_CHARS: Final = 200_000
 """From here on redaction takes longer than the loop may be held."""
 PREVIEW_LIMIT_CHARS: Final = 512 * 1024
 
+TOLD_REFUSALS: Final = 10
+
+
+class NetworkLedger(Protocol):
+    """What the network has refused to boxes so far."""
+
+    def refused_count(self, key: BoxKey) -> int:
+        """To be given to `refused_since` after a call."""
+        ...
+
+    def refused_since(self, key: BoxKey, count: int) -> tuple[tuple[str, str], ...]:
+        """Destination and reason, each destination once."""
+        ...
+
+
 SecretsOf: TypeAlias = Callable[[str], Mapping[str, str]]
 
 
@@ -64,6 +80,7 @@ class LodgerToolbox:
         overflow: OverflowFolder,
         secrets_of: SecretsOf = no_secrets,
         hidden_of: Callable[[], Mapping[str, str]] = dict,
+        network: NetworkLedger | None = None,
     ) -> None:
         """
         Args:
@@ -72,6 +89,7 @@ class LodgerToolbox:
             hidden_of: what is redacted in every output and never given to any command: the machine's own secrets.
         """
         self._hidden_of = hidden_of
+        self._network = network
         self._boxes = boxes
         self._overflow = overflow
         self._secrets_of = secrets_of
@@ -111,6 +129,7 @@ class LodgerToolbox:
             return ToolOutcome("error", str(error), refused=True)
         redactor = self._redactor_for(request.box.agent_id)
         live = None if on_output is None or not isinstance(operation, RunCommand) else LiveOutput(redactor, on_output)
+        refused_before = 0 if self._network is None else self._network.refused_count(request.box)
         try:
             outcome = await self._boxes.run(request.box, call, None if live is None else live.take)
         except BoxUnavailable as error:
@@ -120,7 +139,8 @@ class LodgerToolbox:
         finally:
             if live is not None:
                 live.close()
-        return await self._result(request, operation, outcome, redactor)
+        result = await self._result(request, operation, outcome, redactor)
+        return replace(result, text=result.text + self._refusals(request.box, refused_before))
 
     async def collect(self, request: ToolRequest) -> ToolOutcome | None:
         if request.tool_name == ASK_TOOL:
@@ -133,6 +153,15 @@ class LodgerToolbox:
         if outcome is None:
             return None
         return await self._result(request, operation, outcome, self._redactor_for(request.box.agent_id))
+
+    def _refusals(self, box: BoxKey, before: int) -> str:
+        """Some programs hide why a connection failed, so the result says it."""
+        refused = () if self._network is None else self._network.refused_since(box, before)
+        if not refused:
+            return ""
+        lines = [f"\n[No connection to {to}: {reason}.]" for to, reason in refused[:TOLD_REFUSALS]]
+        more = len(refused) - TOLD_REFUSALS
+        return "".join(lines) + (f"\n[And {more} more.]" if more > 0 else "")
 
     async def real_path(self, request: ToolRequest) -> str | None:
         path = request.arguments.get(FILE_TOOLS.get(request.tool_name, ""))

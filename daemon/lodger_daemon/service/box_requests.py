@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from lodger_daemon.identity import AgentId
+from lodger_daemon.network.network import WITH_NETWORK, proxy_environment
 from lodger_daemon.paths import Paths
 from lodger_daemon.service.folder_boxes import PERSON
 from lodger_daemon.service.settings import Settings
@@ -54,12 +55,13 @@ class BoxRequests:
         """Blocking. Raises: SandboxUnavailable."""
         if key.agent_id == PERSON:
             return self._request(key.workspace, key.profile, (), {})
+        network = proxy_environment() if key.profile in WITH_NETWORK else {}
         checkout = str(self.checkout(AgentId(key.agent_id)))
         mounts = (
             Mount(checkout, self.memory_inside, writable=key.profile is not BoxProfile.READ_ONLY),
             overflow.mount(key.agent_id),
         )
-        environment = {"MEMORY_DIR": self.memory_inside, "AGENT_ID": key.agent_id}
+        environment = {"MEMORY_DIR": self.memory_inside, "AGENT_ID": key.agent_id, **network}
         return self._request(key.workspace, key.profile, mounts, environment)
 
     def for_person(self, folder: str) -> BoxRequest:

@@ -6,6 +6,7 @@ import logging
 import platform
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -21,8 +22,11 @@ from lodger_daemon.clients.services import ClientServices
 from lodger_daemon.clients.tokens import CapabilityToken, ensure_token
 from lodger_daemon.memory.memory import Memory
 from lodger_daemon.models.gateway import Models
+from lodger_daemon.network.audit import NetworkAudit
+from lodger_daemon.network.network import Network
 from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.randomness import SystemRng
+from lodger_daemon.service.audit_log import AuditLog
 from lodger_daemon.service.box_requests import BoxRequests
 from lodger_daemon.service.clock_watch import ClockWatch
 from lodger_daemon.service.folder_boxes import FolderBoxes
@@ -178,14 +182,15 @@ async def _run(
     if hub is not None:
         await _adopt_from_hub(rooms)
     uplinks: list[Uplink] = []
-    words = HubWords(rooms.memory.head_announced, rooms.conversations, foundation.database, foundation.clock)
+    audit = AuditLog(foundation.database, foundation.clock)
+    words = HubWords(rooms.memory.head_announced, rooms.conversations, audit, foundation.clock)
 
     def uplink_status() -> UplinkStatus | None:
         return uplinks[0].status() if uplinks else None
 
     router = _make_router(options, foundation, rooms, sandbox, clock_watch, uplink_status)
     stack.push_async_callback(router.aclose)
-    server, address = await _listen(options, foundation, router)
+    server, address = await _listen(options, foundation, router, audit)
     stack.push_async_callback(server.aclose)
     if hub is not None:
         uplinks.append(
@@ -203,6 +208,7 @@ async def _run(
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(uplink.run()) for uplink in uplinks]
         tasks.append(group.create_task(words.run()))
+        tasks.append(group.create_task(audit.run()))
         # Also without a call to run: boxes of an earlier daemon must be seen, and ended when they stay idle.
         tasks.append(group.create_task(rooms.boxes.start()))
         tasks.append(group.create_task(sandbox.keep_looking()))
@@ -240,14 +246,23 @@ async def _make_rooms(
         foundation.database,
         clock,
         settings.spend.limits(),
-        PriceList(settings.spend.own_prices(), models.billing),
+        PriceList(settings.spend.own_prices(), models.billing, models.listed_rates),
     )
     owner = requests.owner()
+    network = Network(
+        paths.state / "egress",
+        settings.network.allow_list(),
+        requests.owner,
+        NetworkAudit(foundation.database, clock).note,
+    )
+    stack.push_async_callback(network.aclose)
+    await network.start()
     overflow = OverflowFolder(paths.overflow, OverflowOwner(*owner) if owner else None)
     boxes = BoxManager(
         paths.boxes,
         lambda key: sandbox.unless_it_leaks(requests.for_key, key, overflow),
         extra_folders=((str(Path(validator.__file__).parent), "validator"),),
+        watcher=network,
     )
     memory = Memory(
         paths,
@@ -275,7 +290,7 @@ async def _make_rooms(
         database=foundation.database,
         questions=questions,
         models=models,
-        toolbox=LodgerToolbox(boxes, overflow, hidden_of=own_secrets.values),
+        toolbox=LodgerToolbox(boxes, overflow, hidden_of=own_secrets.values, network=network),
         memory=memory,
         external=HistoryTool(external, history, foundation.database),
         judge=rules,
@@ -363,11 +378,13 @@ def _make_router(
     )
 
 
-async def _listen(options: DaemonOptions, foundation: _Foundation, router: Router) -> tuple[AppServer, dict[str, Any]]:
+async def _listen(
+    options: DaemonOptions, foundation: _Foundation, router: Router, audit: AuditLog
+) -> tuple[AppServer, dict[str, Any]]:
     """Let clients in: always on the machine's own socket, on TCP when asked. Returns what to announce."""
     listen = options.listen
     token = await asyncio.to_thread(_token, options, listen) if listen else None
-    server = AppServer(router, foundation.clock, AppServerOptions(token=token))
+    server = AppServer(router, foundation.clock, AppServerOptions(token, partial(_note_lockout, audit)))
     await server.start_unix(options.paths.socket)
     if listen is None:
         return server, {"type": "ready", "socket": str(options.paths.socket)}
@@ -380,6 +397,10 @@ async def _listen(options: DaemonOptions, foundation: _Foundation, router: Route
     if token is not None and token.file is not None:
         address["token_file"] = str(token.file)
     return server, address
+
+
+def _note_lockout(audit: AuditLog, source: str, locked_s: float) -> None:
+    audit.note("app-server", "client.locked_out", source, {"seconds": round(locked_s)})
 
 
 def _token(options: DaemonOptions, listen: ListenOptions) -> CapabilityToken:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from lodger_daemon.models.core.providers import split_handle
 from lodger_daemon.spend.core.limits import NANO_PER_USD, Limits, SpendLimits
 from lodger_daemon.spend.core.prices import Price, price_per_million
+from lodger_sandbox.egress.core.allow import AllowList, parse_allow_list
 from lodger_tools.permissions.core.judge import RuleSet
 from lodger_tools.permissions.core.modes import Mode
 from lodger_tools.permissions.core.rules import BadRule, parse_rule
@@ -144,6 +145,23 @@ class SpendSettings(_Section):
         return prices
 
 
+class NetworkSettings(_Section):
+    """What programs in boxes may reach without asking."""
+
+    allow: tuple[str, ...] = Field(default=(), strict=False)
+    """`example.org`, `*.example.org:443`, `10.0.0.0/8:5432`, `[fd00::1]:22`; without a port 80 and 443. An empty list
+    lets nothing out."""
+
+    @field_validator("allow")
+    @classmethod
+    def _meaningful(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        parse_allow_list(entries)
+        return entries
+
+    def allow_list(self) -> AllowList:
+        return parse_allow_list(self.allow)
+
+
 class Settings(_Section):
     machine: MachineSettings = MachineSettings()
     hub: HubSettings = HubSettings()
@@ -152,6 +170,7 @@ class Settings(_Section):
     permissions: PermissionSettings = PermissionSettings()
     questions: QuestionSettings = QuestionSettings()
     spend: SpendSettings = SpendSettings()
+    network: NetworkSettings = NetworkSettings()
 
 
 def load_settings(path: Path) -> Settings:

@@ -1,14 +1,22 @@
-"""The broker's process: `python -m lodger_sandbox.egress LISTEN_FD LOCK_FD TOKEN_FD`."""
+"""The broker's process: `python -m lodger_sandbox.egress LISTEN_FD LOCK_FD TOKEN_FD [UID GID]`.
+
+With a uid and gid it gives up being root once everything it needs has been imported: the installation may lie where
+the boxes' user may not look.
+"""
 
 import asyncio
 import os
 import signal
 import socket
 import sys
+from typing import Final
 
+# At the start, not at the first connection: later these files may be out of reach, or newer than the rest.
+import lodger_sandbox.egress.http_door
+import lodger_sandbox.egress.socks_door  # noqa: F401
 from lodger_sandbox.egress.control import Broker
 
-TOKEN_LIMIT_BYTES = 4096
+TOKEN_LIMIT_BYTES: Final = 4096
 
 
 def main(argv: list[str]) -> int:
@@ -16,10 +24,18 @@ def main(argv: list[str]) -> int:
     os.set_inheritable(lock_fd, False)
     with open(token_fd, "rb") as pipe:
         token = pipe.read(TOKEN_LIMIT_BYTES).decode("ascii")
+    if len(argv) > 5:
+        become(int(argv[4]), int(argv[5]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=listen_fd) as listener:
         asyncio.run(Broker(listener, token).run())
     return 0
+
+
+def become(uid: int, gid: int) -> None:
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from lodger_sandbox.contract import BoxRequest, DetachedBox, RunnerStart
 from lodger_tools.box import record as records
@@ -34,6 +34,16 @@ BOX_LIMIT: Final = 32
 END_WITHIN_S: Final = 3.0
 
 
+class BoxWatcher(Protocol):
+    """Told of every box of a manager, new or adopted."""
+
+    async def box_started(self, found: records.FoundBox) -> None:
+        """Before the first call in it. Must not raise."""
+        ...
+
+    def box_ended(self, found: records.FoundBox) -> None: ...
+
+
 class Box:
     """One connected box."""
 
@@ -59,6 +69,7 @@ class BoxManager:
         *,
         start_detached: StartDetached | None = None,
         extra_folders: tuple[tuple[str, str], ...] = (),
+        watcher: BoxWatcher | None = None,
         idle_limit_s: float = IDLE_LIMIT_S,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -70,6 +81,7 @@ class BoxManager:
             extra_folders: see `RunnerStart`.
         """
         self._starter = Starter(boxes, request_for, start_detached or start_in_sandbox, extra_folders)
+        self._watcher = watcher
         self._idle_limit_s = idle_limit_s
         self._monotonic = monotonic
         self._boxes: dict[BoxKey, Box] = {}
@@ -200,7 +212,10 @@ class BoxManager:
                 await asyncio.to_thread(end_unconnected, await starting)
             raise
         try:
-            return await self._connect(found)
+            box = await self._connect(found)
+            if self._watcher is not None:
+                await self._watcher.box_started(found)
+            return box
         except (BoxLost, OSError, TimeoutError) as error:
             await asyncio.to_thread(end_unconnected, found)
             raise BoxUnavailable(
@@ -230,6 +245,8 @@ class BoxManager:
             # The daemon died as it started this box: nothing ran in it, and nobody could kill it by its record later.
             await self._end_box(box)
             return
+        if self._watcher is not None:
+            await self._watcher.box_started(found)
         leftovers = listing.get("leftovers")
         box.leftovers = leftovers if isinstance(leftovers, int) else 0
         box.retired = not await asyncio.to_thread(self._still_wanted, found)
@@ -261,6 +278,8 @@ class BoxManager:
         await asyncio.to_thread(end_unconnected, box.found)
 
     def _forget(self, box: Box) -> None:
+        if self._watcher is not None:
+            self._watcher.box_ended(box.found)
         key = box.found.record.key
         if self._boxes.get(key) is box:
             del self._boxes[key]

@@ -1,0 +1,204 @@
+"""What boxes may reach: keeps the broker, gives it every box's way out, and knows what was refused.
+
+The broker is started when a program in a box first wants out: until then a box's socket is only watched.
+"""
+
+import asyncio
+import logging
+import socket
+import subprocess
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from lodger_daemon.network.broker_link import BrokerGone, BrokerLink
+from lodger_daemon.network.broker_process import find_broker, start_broker
+from lodger_sandbox.egress.core.allow import AllowList
+from lodger_sandbox.egress.core.wire import Decide, End, ForgetBox, Serve, SetAllowList
+from lodger_tools.box import record as records
+from lodger_tools.box.contract import BoxKey, BoxLost, BoxProfile
+from lodger_tools.box.door import take_door
+
+PROXY_PORT: Final = 3128
+"""Where programs in a box find their proxy: the box's own loopback, so no other program can have it first."""
+PROXY_URL: Final = f"http://127.0.0.1:{PROXY_PORT}"
+WITH_NETWORK: Final = frozenset({BoxProfile.AGENT, BoxProfile.STRICT})
+KEPT_REFUSALS: Final = 200
+_START_TRIES: Final = 3
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _BoxDoor:
+    key: BoxKey
+    door: socket.socket
+    refusals: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=KEPT_REFUSALS))
+    refused: int = 0
+
+
+def proxy_environment() -> dict[str, str]:
+    """For programs in a box that has a way out. ALL_PROXY stays unset: some libraries would need a package for it."""
+    names = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+    own = "localhost,127.0.0.1,::1"
+    return {**dict.fromkeys(names, PROXY_URL), "no_proxy": own, "NO_PROXY": own, "NODE_USE_ENV_PROXY": "1"}
+
+
+class Network:
+    """Event loop only. Watches boxes for `BoxManager`; `aclose` lets the broker go on."""
+
+    def __init__(
+        self,
+        place: Path,
+        allow: AllowList,
+        broker_user: Callable[[], tuple[int, int] | None],
+        note: Callable[[str, str, str, str], None],
+    ) -> None:
+        """
+        Args:
+            place: a private folder for the broker's lock, socket and token.
+            allow: what may be reached without asking.
+            broker_user: whom the broker becomes when this daemon is root; asked at its start.
+            note: called with agent, `passed` or `denied`, destination and reason, for the audit log.
+        """
+        self._place = place
+        self._allow = allow
+        self._broker_user = broker_user
+        self._note = note
+        self._boxes: dict[str, _BoxDoor] = {}
+        self._link: BrokerLink | None = None
+        self._linking: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def start(self) -> None:
+        """Find the broker that an earlier daemon left."""
+        if await asyncio.to_thread(find_broker, self._place) is not None:
+            await self._connect(start=False)
+
+    async def box_started(self, found: records.FoundBox) -> None:
+        """A box runs, new or adopted; called before the first call in it. A box without a way out is not an error:
+        its programs see a proxy that does not answer."""
+        name = found.folder.name
+        if found.record.key.profile not in WITH_NETWORK:
+            return
+        try:
+            door = await asyncio.to_thread(take_door, found, PROXY_PORT)
+        except BoxLost as error:
+            _log.warning("the box %s has no network: %s", name, error)
+            return
+        if self._closed or name in self._boxes:
+            door.close()
+            return
+        self._boxes[name] = _BoxDoor(found.record.key, door)
+        if self._link is not None:
+            self._serve(name)
+        else:
+            self._watch(name)
+
+    def box_ended(self, found: records.FoundBox) -> None:
+        known = self._boxes.pop(found.folder.name, None)
+        if known is None:
+            return
+        self._unwatch(known)
+        known.door.close()
+        if self._link is not None:
+            self._say(ForgetBox(found.folder.name))
+            if not self._boxes:
+                self._say(End())
+
+    def refused_count(self, key: BoxKey) -> int:
+        """To be given to `refused_since` after a call."""
+        return sum(box.refused for box in self._boxes.values() if box.key == key)
+
+    def refused_since(self, key: BoxKey, count: int) -> tuple[tuple[str, str], ...]:
+        """Destination and reason of what was refused to this box's programs since; each destination once."""
+        found: dict[str, str] = {}
+        for box in self._boxes.values():
+            if box.key == key and box.refused > count:
+                for to, reason in list(box.refusals)[-(box.refused - count) :]:
+                    found.setdefault(to, reason)
+        return tuple(found.items())
+
+    async def aclose(self) -> None:
+        """Let go of boxes and broker; both go on."""
+        self._closed = True
+        if self._linking is not None:
+            self._linking.cancel()
+            await asyncio.gather(self._linking, return_exceptions=True)
+        if self._link is not None:
+            link, self._link = self._link, None
+            await link.aclose()
+        for box in self._boxes.values():
+            self._unwatch(box)
+            box.door.close()
+        self._boxes.clear()
+
+    def _watch(self, name: str) -> None:
+        """Until the broker accepts there, a connection waits in the backlog; it is what starts the broker."""
+        asyncio.get_running_loop().add_reader(self._boxes[name].door.fileno(), self._wanted)
+
+    def _unwatch(self, box: _BoxDoor) -> None:
+        asyncio.get_running_loop().remove_reader(box.door.fileno())
+
+    def _wanted(self) -> None:
+        for box in self._boxes.values():
+            self._unwatch(box)
+        if self._linking is None or self._linking.done():
+            self._linking = asyncio.create_task(self._connect(start=True), name="start of the egress broker")
+
+    async def _connect(self, start: bool) -> None:
+        for attempt in range(_START_TRIES):
+            try:
+                found = await asyncio.to_thread(find_broker, self._place)
+                if found is None and start:
+                    found = await asyncio.to_thread(start_broker, self._place, self._broker_user())
+                if found is None:
+                    return
+                link, known = await BrokerLink.connect(found, self._heard, self._lost)
+            except (BrokerGone, OSError, subprocess.SubprocessError) as error:
+                _log.warning("the egress broker is not there (try %d): %s", attempt + 1, error)
+                continue
+            self._link = link
+            self._say(SetAllowList(self._allow))
+            for name in set(self._boxes) - known:
+                self._serve(name)
+            return
+
+    def _serve(self, name: str) -> None:
+        self._say(Serve(name), self._boxes[name].door.fileno())
+
+    def _say(self, order: SetAllowList | Serve | ForgetBox | Decide | End, *descriptors: int) -> None:
+        if self._link is None:
+            return
+        try:
+            self._link.say(order, *descriptors)
+        except BrokerGone as error:
+            _log.warning("the egress broker was lost: %s", error)
+
+    def _lost(self, link: BrokerLink) -> None:
+        if self._link is link:
+            self._link = None
+        if not self._closed:
+            for name in self._boxes:
+                self._watch(name)
+
+    def _heard(self, event: dict[str, object]) -> None:
+        box = self._boxes.get(str(event.get("box")))
+        to, kind = str(event.get("to")), event["is"]
+        match kind:
+            case "ask":
+                number = event["ask"]
+                if isinstance(number, int):
+                    # Nobody is asked yet: what is not listed is refused at once rather than after a wait.
+                    self._say(Decide(number, False, 0.0))
+            case "denied" if box is not None:
+                reason = str(event.get("reason"))
+                box.refusals.append((to, reason))
+                box.refused += 1
+                self._note(box.key.agent_id, "denied", to, reason)
+            case "passed" if box is not None:
+                self._note(box.key.agent_id, "passed", to, str(event.get("by")))
+            case _:
+                return

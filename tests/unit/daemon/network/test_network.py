@@ -1,0 +1,147 @@
+"""Boxes, broker and daemon together, with real boxes and a real broker process."""
+
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from lodger_daemon.network.broker_process import find_broker
+from lodger_daemon.network.network import PROXY_URL, Network
+from lodger_sandbox.egress.core.allow import parse_allow_list
+from lodger_tools.box import record as records
+from lodger_tools.box.contract import BoxCall, BoxKey, BoxOutcome, RunCommand
+from lodger_tools.box.manager import BoxManager
+from support.broker_rig import upstream
+from support.hub_rig import until
+from support.real_boxes import RealRequests, box_user_for_tests, workspace_for_tests
+
+pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+
+
+class Daemon:
+    """Boxes and network of one daemon's life."""
+
+    def __init__(self, state: Path, workspace: Path, allow: list[str]) -> None:
+        user = box_user_for_tests()
+        self.noted: list[tuple[str, str, str, str]] = []
+        self.place = state / "egress"
+        self.network = Network(
+            self.place,
+            parse_allow_list(allow),
+            lambda: (user.uid, user.gid) if os.getuid() == 0 else None,
+            lambda *row: self.noted.append(row),
+        )
+        self.boxes = BoxManager(state / "boxes", RealRequests(state, Path.home()), watcher=self.network)
+        self.key = BoxKey("agent-1", str(workspace))
+        self.count = 0
+
+    async def start(self) -> None:
+        await self.network.start()
+        await self.boxes.start()
+
+    async def run(self, command: str, key: BoxKey | None = None) -> BoxOutcome:
+        self.count += 1
+        call = BoxCall(f"{id(self)}/{self.count}", RunCommand(command), self.key.workspace)
+        return await self.boxes.run(key or self.key, call)
+
+    async def fetch(self, url: str) -> str:
+        return (await self.run(f"curl -sS -m 8 --proxy {PROXY_URL} {url}")).text
+
+    async def aclose(self) -> None:
+        await self.boxes.aclose()
+        await self.network.aclose()
+
+    def broker_pid(self) -> int:
+        found = find_broker(self.place)
+        assert found is not None
+        lock = (found.folder / "lock").stat().st_ino
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                fds = [fd.stat().st_ino for fd in (process / "fd").iterdir()]
+            except OSError:
+                continue
+            if lock in fds:
+                return int(process.name)
+        raise AssertionError("nobody holds the broker's lock")
+
+
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[Callable[[list[str]], Daemon]]:
+    made: list[Daemon] = []
+    with workspace_for_tests() as workspace:
+
+        def one(allow: list[str]) -> Daemon:
+            made.append(Daemon(tmp_path, workspace, allow))
+            return made[-1]
+
+        yield one
+        last = made[-1]
+        await last.boxes.end(last.key)
+        await last.aclose()
+        await until(lambda: find_broker(last.place) is None, "the broker ends with the last box")
+
+
+async def test_listed_hosts_are_reached_and_others_told(make: Callable[[list[str]], Daemon]) -> None:
+    async with upstream() as there, upstream() as other:
+        daemon = make([f"127.0.0.1:{there.port}"])
+        await daemon.start()
+        await daemon.run("true")
+        assert find_broker(daemon.place) is None
+        count = daemon.network.refused_count(daemon.key)
+        assert await daemon.fetch(f"http://127.0.0.1:{there.port}/") == "hi"
+        assert daemon.network.refused_since(daemon.key, count) == ()
+        refused = await daemon.fetch(f"http://example.org:{other.port}/")
+        assert "lets no connection through" in refused
+        assert daemon.network.refused_since(daemon.key, count) == (
+            (f"example.org:{other.port}", "it is not on the list of allowed hosts and nobody allowed it"),
+        )
+        assert [row[:3] for row in daemon.noted] == [
+            ("agent-1", "passed", f"127.0.0.1:{there.port}"),
+            ("agent-1", "denied", f"example.org:{other.port}"),
+        ]
+        if os.getuid() == 0:
+            status = Path(f"/proc/{daemon.broker_pid()}/status").read_text()
+            assert f"Uid:\t{box_user_for_tests().uid}\t" in status
+
+
+async def test_a_restarted_daemon_finds_broker_and_boxes(make: Callable[[list[str]], Daemon]) -> None:
+    """R5: a download does not notice."""
+    async with upstream() as there:
+        allow = [f"127.0.0.1:{there.port}"]
+        first = make(allow)
+        await first.start()
+        assert await first.fetch(f"http://127.0.0.1:{there.port}/") == "hi"
+        pid = first.broker_pid()
+        await first.aclose()
+        second = make(allow)
+        await second.start()
+        assert await second.fetch(f"http://127.0.0.1:{there.port}/") == "hi"
+        assert second.broker_pid() == pid
+
+
+async def test_a_broker_that_died_is_started_again(make: Callable[[list[str]], Daemon]) -> None:
+    async with upstream() as there:
+        daemon = make([f"127.0.0.1:{there.port}"])
+        await daemon.start()
+        assert await daemon.fetch(f"http://127.0.0.1:{there.port}/") == "hi"
+        os.kill(daemon.broker_pid(), signal.SIGKILL)
+        await until(lambda: daemon.network._link is None, "the daemon notices")
+        assert await daemon.fetch(f"http://127.0.0.1:{there.port}/") == "hi"
+
+
+async def test_the_broker_shows_nothing_of_itself_to_a_box(make: Callable[[list[str]], Daemon]) -> None:
+    async with upstream() as there:
+        daemon = make([f"127.0.0.1:{there.port}"])
+        await daemon.start()
+        assert await daemon.fetch(f"http://127.0.0.1:{there.port}/") == "hi"
+        found = find_broker(daemon.place)
+        assert found is not None
+        seen = await daemon.run(
+            f"ls -la {found.folder} {daemon.place} 2>&1; ss -xlp 2>/dev/null; cat {found.folder}/token"
+        )
+        assert found.token not in seen.text
+        assert "No such file" in seen.text or "Permission denied" in seen.text
+        assert records.is_alive(found.folder)
