@@ -12,7 +12,8 @@ from typing import Final, assert_never
 from lodger_tools.catalogue.history_search import HISTORY_TOOL
 from lodger_tools.catalogue.person_questions import ASK_TOOL
 from lodger_tools.permissions.core.modes import Mode
-from lodger_tools.permissions.core.reach import Reach, path_of, reach_of
+from lodger_tools.permissions.core.reach import Reach, own_folders, path_of, reach_of
+from lodger_tools.permissions.core.reading import only_reads
 from lodger_tools.permissions.core.rule_words import rule_words
 from lodger_tools.permissions.core.rules import (
     COMMAND_TOOL,
@@ -45,7 +46,7 @@ class RuleSet:
     ask: tuple[Rule, ...] = ()
     allow: tuple[Rule, ...] = ()
     ask_every_command: bool = False
-    """Mode `standard` asks for every shell command, as the peer does."""
+    """Mode `standard` asks for every shell command that is not known to read only, as the peer does."""
 
     def names_commands(self) -> bool:
         """Whether any rule looks at the words of a command: only then is the shell's grammar needed."""
@@ -109,6 +110,8 @@ def _strict(call: CallToJudge, reach: Reach, script: ParsedScript | None, home: 
 def _standard(call: CallToJudge, reach: Reach, script: ParsedScript | None, rules: RuleSet, home: str) -> Verdict:
     if call.tool_name == COMMAND_TOOL:
         if rules.ask_every_command:
+            if reach.inside and script is not None and only_reads(script, call.cwd, own_folders(call)):
+                return Allowed("it only reads, inside the box")
             return NeedsPerson(
                 "every command is asked for on this machine", suggestions=_suggestions(call, script, home)
             )

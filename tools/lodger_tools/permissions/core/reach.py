@@ -49,10 +49,7 @@ def reach_of(call: CallToJudge, home: str) -> Reach:
     if call.tool_name not in FILE_TOOLS:
         return stays
     path = path_of(call, home)
-    own = [call.workspace, *_PRIVATE_SCRATCH]
-    if call.memory_directory:
-        own.append(call.memory_directory)
-    if any(contains(folder, path) for folder in own):
+    if any(contains(folder, path) for folder in own_folders(call)):
         return stays
     writes = call.tool_name in {"Write", "Edit"}
     if not writes and (any(contains(folder, path) for folder in _ALWAYS_SHOWN) or contains("/run/lodger", path)):
@@ -62,6 +59,12 @@ def reach_of(call: CallToJudge, home: str) -> Reach:
     return Reach(
         inside=False, folder=folder, read_only=not writes, reason=f"it would {verb} {path}, outside its workspace"
     )
+
+
+def own_folders(call: CallToJudge) -> tuple[str, ...]:
+    """What the call's box may write: the workspace, its private scratch folders, the agent's own memory."""
+    own = (call.workspace, *_PRIVATE_SCRATCH)
+    return (*own, call.memory_directory) if call.memory_directory else own
 
 
 def path_of(call: CallToJudge, home: str) -> str:
