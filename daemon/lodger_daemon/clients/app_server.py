@@ -30,7 +30,7 @@ from lodger_daemon.clients.core.admission import (
     is_loopback,
 )
 from lodger_daemon.clients.core.bodies import encode
-from lodger_daemon.clients.core.lockout import Lockout
+from lodger_daemon.clients.core.lockout import Lockouts
 from lodger_daemon.clients.core.socket_owner import Endpoint
 from lodger_daemon.clients.errors import ClientCut, ListenRefused
 from lodger_daemon.clients.info import app_server_info
@@ -62,8 +62,9 @@ _LOG: Final = logging.getLogger(__name__)
 class AppServerOptions:
     token: CapabilityToken | None = None
     """None: on loopback the daemon's own user comes in, nobody else."""
-    on_lockout: Callable[[], None] | None = None
-    """Called when wrong tokens have led to a lock-out, for the audit log."""
+    on_lockout: Callable[[str, float], None] | None = None
+    """Called with a source (`uid 1000`, or an address) and seconds when wrong tokens have locked it out, for the audit
+    log. Must return at once."""
 
 
 class AppServer:
@@ -75,7 +76,7 @@ class AppServer:
         self._clock = clock
         self._options = options or AppServerOptions()
         self._checker = None if self._options.token is None else TokenChecker(self._options.token)
-        self._lockout = Lockout()
+        self._lockouts = Lockouts()
         self._servers: list[Server] = []
         self._socket_path: Path | None = None
         self._clients = 0
@@ -142,9 +143,10 @@ class AppServer:
     async def _receive_tcp(self, bound_host: str, client: ServerConnection, request: Request) -> Response | None:
         peer, own = _endpoint(client.remote_address), _endpoint(client.local_address)
         authorization = request.headers.get_all("Authorization")
-        locked = self._lockout.is_locked(self._clock.mono())
-        credential, same_user = await asyncio.to_thread(self._inspect, authorization, locked, peer, own)
-        visit = _visit(request, credential, same_user)
+        credential, uid = await asyncio.to_thread(self._inspect, authorization, peer, own)
+        source = peer.address if uid is None else f"uid {uid}"
+        locked = self._lockouts.is_locked(source, self._clock.mono())
+        visit = _visit(request, credential, same_user=uid == os.geteuid())
         house = House(
             bound_host=bound_host,
             knows_tokens=self._checker is not None,
@@ -152,7 +154,7 @@ class AppServer:
             locked=locked,
         )
         if not locked:
-            self._count(credential)
+            self._count(credential, source)
         return self._answer(visit, house)
 
     async def _receive_unix(self, client: ServerConnection, request: Request) -> Response | None:
@@ -163,30 +165,22 @@ class AppServer:
         house = House(bound_host="localhost", knows_tokens=False, token_required=False, locked=False)
         return self._answer(_visit(request, Credential.ABSENT, same_user=True), house)
 
-    def _inspect(
-        self, authorization: list[str], locked: bool, peer: Endpoint, own: Endpoint
-    ) -> tuple[Credential, bool]:
-        """In a thread: reads the token file and the kernel's tables."""
-        if self._checker is None:
-            credential = Credential.ABSENT
-        elif locked and authorization:
-            credential = Credential.WRONG
-        else:
-            credential = self._checker.check(authorization)
-        same_user = is_loopback(peer.address) and tcp_peer_uid(peer, own) == os.geteuid()
-        return credential, same_user
+    def _inspect(self, authorization: list[str], peer: Endpoint, own: Endpoint) -> tuple[Credential, int | None]:
+        """What the credential is worth, and whose process called, if it is one of this machine. In a thread: reads the
+        token file and the kernel's tables."""
+        credential = Credential.ABSENT if self._checker is None else self._checker.check(authorization)
+        return credential, tcp_peer_uid(peer, own) if is_loopback(peer.address) else None
 
-    def _count(self, credential: Credential) -> None:
+    def _count(self, credential: Credential, source: str) -> None:
         match credential:
             case Credential.WRONG | Credential.NOT_BEARER:
-                now = self._clock.mono()
-                self._lockout = self._lockout.failed(now)
-                if self._lockout.is_locked(now):
-                    _LOG.warning("too many wrong tokens: locked for %.0f s", self._lockout.locked_until - now)
+                locked_s = self._lockouts.failed(source, self._clock.mono())
+                if locked_s is not None:
+                    _LOG.warning("too many wrong tokens from %s: locked out for %.0f s", source, locked_s)
                     if self._options.on_lockout is not None:
-                        self._options.on_lockout()
+                        self._options.on_lockout(source, locked_s)
             case Credential.GOOD:
-                self._lockout = self._lockout.succeeded()
+                self._lockouts.succeeded(source)
             case Credential.ABSENT:
                 pass
             case _:

@@ -7,9 +7,7 @@ from typing import Final
 
 from lodger_daemon.clock import Clock
 from lodger_daemon.identity import AgentId
-from lodger_daemon.store import audit_rows
-from lodger_daemon.store.audit_rows import AuditRow
-from lodger_daemon.store.database import Database
+from lodger_daemon.service.audit_log import AuditLog
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.turns.contract import ConversationService
 
@@ -27,12 +25,12 @@ class HubWords:
         self,
         on_memory_head: Callable[[AgentId, str], None],
         conversations: ConversationService,
-        database: Database,
+        audit: AuditLog,
         clock: Clock,
     ) -> None:
         self._on_memory_head = on_memory_head
         self._conversations = conversations
-        self._database = database
+        self._audit = audit
         self._clock = clock
         self._known: set[str] = set()
         self._waiting: set[str] = set()
@@ -68,11 +66,5 @@ class HubWords:
         if not dropped.removed and not dropped.stopped:
             return
         _LOG.warning("a device was revoked: %d messages removed, %d turns stopped", dropped.removed, dropped.stopped)
-        row = AuditRow(
-            self._clock.wall(),
-            "hub",
-            "device.revoked",
-            ", ".join(sorted(device_ids))[:1000],
-            {"removed": dropped.removed, "stopped": dropped.stopped},
-        )
-        await self._database.write(lambda connection: audit_rows.record(connection, row))
+        subject = ", ".join(sorted(device_ids))[:1000]
+        self._audit.note("hub", "device.revoked", subject, {"removed": dropped.removed, "stopped": dropped.stopped})

@@ -49,6 +49,7 @@ class House:
     token_required: bool
     """Everybody needs one, also the daemon's own user."""
     locked: bool
+    """Whoever comes from there was wrong too often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +120,11 @@ def _judge(visit: Visit, house: House, *, json_error: bool) -> TurnAway | None:
     trusted = visit.same_user and not visit.has_origin and not house.token_required
     if visit.credential is Credential.ABSENT and trusted:
         return None
-    if house.locked and visit.credential is not Credential.ABSENT:
-        # Also a good token waits: whoever guesses must not learn from the answer that a guess was right.
-        return TurnAway(HTTPStatus.TOO_MANY_REQUESTS, "too many wrong tokens, try again later", json_error)
     if visit.credential is Credential.GOOD:
+        # Also from a source that is locked: 256 bits are not guessed, and what runs beside a guesser must go on.
         return None
+    if house.locked and visit.credential is not Credential.ABSENT:
+        return TurnAway(HTTPStatus.TOO_MANY_REQUESTS, "too many wrong tokens, try again later", json_error)
     return TurnAway(HTTPStatus.UNAUTHORIZED, _REASONS[visit.credential], json_error)
 
 

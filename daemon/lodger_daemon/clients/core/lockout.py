@@ -1,6 +1,6 @@
 """How often somebody may be wrong about a token (attacks W3 and W4)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from lodger_daemon.clock import MonoTime
@@ -21,7 +21,7 @@ _NEVER: Final = MonoTime(0.0)
 
 @dataclass(frozen=True, slots=True)
 class Lockout:
-    """One counter for all who come with a credential: loopback has no addresses to tell them apart by."""
+    """The counter of one source."""
 
     failures: int = 0
     window_ends: MonoTime = _NEVER
@@ -41,6 +41,43 @@ class Lockout:
         duration_s = min(FIRST_LOCK_S * 2**self.locks, LONGEST_LOCK_S)
         return Lockout(0, _NEVER, MonoTime(now + duration_s), min(self.locks + 1, 10))
 
+    def is_forgettable(self, now: MonoTime) -> bool:
+        """It holds nobody up and counts nothing."""
+        return not self.is_locked(now) and now >= self.window_ends
+
     def succeeded(self) -> "Lockout":
         """A good credential ends the count, but not the memory of earlier lock-outs."""
         return replace(self, failures=0)
+
+
+SOURCES_KEPT: Final = 1024
+"""A user of this machine each, or an address; far more than one person's programs come from."""
+
+
+@dataclass(slots=True)
+class Lockouts:
+    """One counter per source, so that nobody's guesses hold up anybody else."""
+
+    _sources: dict[str, Lockout] = field(default_factory=dict)
+
+    def is_locked(self, source: str, now: MonoTime) -> bool:
+        known = self._sources.get(source)
+        return known is not None and known.is_locked(now)
+
+    def failed(self, source: str, now: MonoTime) -> float | None:
+        """A credential was wrong. The seconds for which that locks this source, when it does."""
+        after = self._sources.pop(source, Lockout()).failed(now)
+        if len(self._sources) >= SOURCES_KEPT:
+            self._forget(now)
+        self._sources[source] = after
+        return after.locked_until - now if after.is_locked(now) else None
+
+    def succeeded(self, source: str) -> None:
+        known = self._sources.get(source)
+        if known is not None:
+            self._sources[source] = known.succeeded()
+
+    def _forget(self, now: MonoTime) -> None:
+        """One that holds nobody up, or else the one unheard of for longest, which stands first."""
+        idle = next((source for source, known in self._sources.items() if known.is_forgettable(now)), None)
+        del self._sources[idle if idle is not None else next(iter(self._sources))]

@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect, unix_connect
 from websockets.exceptions import InvalidStatus
 
 from lodger_daemon.clients.app_server import AppServer, AppServerOptions
-from lodger_daemon.clients.core.lockout import FREE_FAILURES
+from lodger_daemon.clients.core.lockout import FIRST_LOCK_S, FREE_FAILURES
 from lodger_daemon.clients.errors import ListenRefused, TokenFileInvalid
 from lodger_daemon.clients.tokens import CapabilityToken, ensure_token, read_token
 from support.turn_parts import House
@@ -140,19 +140,22 @@ async def test_a_token_for_those_nothing_else_vouches_for(listener: Listener) ->
 
 async def test_guessing_is_locked_out(listener: Listener) -> None:
     """W3, W4"""
-    alarms: list[None] = []
+    alarms: list[tuple[str, float]] = []
     token = CapabilityToken(sha256_hex=HASH)
-    port = await listener.tcp(AppServerOptions(token, on_lockout=lambda: alarms.append(None)))
+    port = await listener.tcp(AppServerOptions(token, on_lockout=lambda *alarm: alarms.append(alarm)))
     for number in range(FREE_FAILURES):
         extra = {"X_Device_Token": "d"} if number % 2 else {}
         answer, _ = await get(port, "/app-server-info", Authorization=f"Bearer {number}", **extra)
         assert answer.startswith("401")
-    assert len(alarms) == 1
+    assert alarms == [(f"uid {os.geteuid()}", FIRST_LOCK_S)]
     for _ in range(3):
-        answer, _ = await get(port, "/app-server-info", Authorization=f"Bearer {TOKEN}")
+        answer, _ = await get(port, "/app-server-info", Authorization="Bearer another")
         assert answer.startswith("429")
+        # A right one is no guess: whoever holds it goes on beside the guesser.
+        assert await upgrade(port, Authorization=f"Bearer {TOKEN}") == "101"
     listener.wire.house.clock.advance(31)
-    assert await upgrade(port, Authorization=f"Bearer {TOKEN}") == "101"
+    answer, _ = await get(port, "/app-server-info", Authorization="Bearer another")
+    assert answer.startswith("401")
 
 
 async def test_a_rotated_token_counts_at_once(listener: Listener, tmp_path: Path) -> None:

@@ -17,7 +17,15 @@ from lodger_daemon.clients.core.admission import (
     admit,
     is_loopback,
 )
-from lodger_daemon.clients.core.lockout import FIRST_LOCK_S, FREE_FAILURES, LONGEST_LOCK_S, WINDOW_S, Lockout
+from lodger_daemon.clients.core.lockout import (
+    FIRST_LOCK_S,
+    FREE_FAILURES,
+    LONGEST_LOCK_S,
+    SOURCES_KEPT,
+    WINDOW_S,
+    Lockout,
+    Lockouts,
+)
 from lodger_daemon.clients.core.socket_owner import Endpoint, owner_uid
 from lodger_daemon.clock import MonoTime
 
@@ -58,10 +66,11 @@ def test_upgrades(house: House, credential: Credential, same_user: bool, origin:
     assert admission == LetIn() if expected == 101 else refused(admission) == expected
 
 
-def test_while_locked_no_credential_is_judged() -> None:
+def test_while_locked_only_a_right_credential_comes_in() -> None:
     locked = replace(OPTIONAL, locked=True)
-    for credential in (Credential.GOOD, Credential.WRONG, Credential.NOT_BEARER):
+    for credential in (Credential.WRONG, Credential.NOT_BEARER):
         assert refused(admit(replace(VISIT, credential=credential), locked)) == HTTPStatus.TOO_MANY_REQUESTS
+    assert admit(replace(VISIT, credential=Credential.GOOD, same_user=False), locked) == LetIn()
     assert admit(VISIT, locked) == LetIn()
 
 
@@ -120,6 +129,20 @@ def test_lock_outs_grow_and_failures_far_apart_do_not_add_up() -> None:
         patient = patient.failed(MonoTime(1000.0 + number * (WINDOW_S / (FREE_FAILURES - 1))))
         assert patient.locks == 0
     assert replace(Lockout(), failures=5).succeeded().failures == 0
+
+
+def test_w3_sources_are_counted_apart_and_their_number_is_bounded() -> None:
+    lockouts, now = Lockouts(), MonoTime(1000.0)
+    assert [lockouts.failed("uid 7", now) for _ in range(FREE_FAILURES)][-1] == FIRST_LOCK_S
+    assert lockouts.is_locked("uid 7", now)
+    assert not lockouts.is_locked("uid 8", now)
+    for number in range(3 * SOURCES_KEPT):
+        assert lockouts.failed(f"10.0.{number // 256}.{number % 256}", MonoTime(now + 61 + number / 1e4)) is None
+    assert len(lockouts._sources) == SOURCES_KEPT
+    for _ in range(FREE_FAILURES - 1):
+        lockouts.failed("uid 9", MonoTime(5000.0))
+    lockouts.succeeded("uid 9")
+    assert lockouts.failed("uid 9", MonoTime(5000.0)) is None
 
 
 TCP = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
