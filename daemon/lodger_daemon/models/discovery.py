@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from lodger_daemon.models.core.frames import ListedModel, listed_models
+from lodger_daemon.models.core.frames import ListedModel
 from lodger_daemon.models.core.json_fields import parse_object
+from lodger_daemon.models.core.model_lists import listed_models
 
 PROBE_LIMIT_S: Final = 0.7
 """Loopback answers within milliseconds; a server that is loading a model is found by the next probe."""

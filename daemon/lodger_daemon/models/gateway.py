@@ -249,6 +249,11 @@ class Models:
         provider = self._registry.get(name)
         return billing_of(provider, model) if provider is not None else None
 
+    def listed_rates(self, handle: str) -> tuple[int | None, ...]:
+        """What the provider's own list says a token costs, as in `ListedModel`; empty where it says nothing."""
+        name, model = split_handle(handle.removeprefix(LITELLM_PREFIX))
+        return next((listed.rates for listed in self._listed.get(name, ()) if listed.name == model), ())
+
     def worker_pids(self) -> tuple[int, ...]:
         """Of the workers that run now, for status and measurements."""
         return tuple(pid for pid in (self._lean.pid, self._litellm.pid) if pid is not None)

@@ -1,4 +1,4 @@
-"""Where prices come from: the person's settings, what runs here, the table that comes with the program."""
+"""Where prices come from: the person's settings, what runs here, the program's table, the provider's list."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Final
 
 from lodger_daemon.models.core.billing import Billing
 from lodger_daemon.models.core.providers import LITELLM_PREFIX
-from lodger_daemon.spend.core.prices import FREE, Price, price_from_row
+from lodger_daemon.spend.core.prices import FREE, Price, price_from_rates, price_from_row
 
 TABLE: Final = Path(__file__).parent / "prices.tsv"
 
@@ -17,11 +17,19 @@ class PriceList:
     Args:
         own: the person's prices, by handle; they win.
         billing: by whose price list a handle is paid; None for a handle that no provider serves.
+        listed_rates: what the provider's own list says, as in `ListedModel`.
     """
 
-    def __init__(self, own: Mapping[str, Price], billing: Callable[[str], Billing | None], table: Path = TABLE) -> None:
+    def __init__(
+        self,
+        own: Mapping[str, Price],
+        billing: Callable[[str], Billing | None],
+        listed_rates: Callable[[str], tuple[int | None, ...]] = lambda _: (),
+        table: Path = TABLE,
+    ) -> None:
         self._own = own
         self._billing = billing
+        self._listed_rates = listed_rates
         self._table = table
         self._rows: dict[str, Price | None] = {}
 
@@ -33,8 +41,11 @@ class PriceList:
             case Billing.OWN_MACHINE:
                 return FREE
             case Billing.PUBLIC:
-                return self._from_table(handle.removeprefix(LITELLM_PREFIX))
-            case Billing.ELSEWHERE | None:
+                known = self._from_table(handle.removeprefix(LITELLM_PREFIX))
+                return known or price_from_rates(self._listed_rates(handle))
+            case Billing.ELSEWHERE:
+                return price_from_rates(self._listed_rates(handle))
+            case None:
                 return None
 
     def _from_table(self, handle: str) -> Price | None:

@@ -19,7 +19,7 @@ from lodger_daemon.models.contract import (
     ToolCallChunk,
     Usage,
 )
-from lodger_daemon.models.core.json_fields import as_count, as_object, as_text
+from lodger_daemon.models.core.json_fields import as_count, as_text
 from lodger_daemon.models.core.providers import Dialect, Provider
 from lodger_tools.json_value import Json, JsonObject
 
@@ -66,6 +66,8 @@ class ListedModel:
     name: str
     context_window: int = 0
     max_output_tokens: int = 0
+    rates: tuple[int | None, ...] = ()
+    """Picodollars (1e-12 USD) a token: input, output, cache read, cache write. Empty where it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ def report_fields(number: int, report: Report) -> list[Json]:
             kind, words, status, wait_s = report.kind.value, report.message, report.status, report.retry_after_s
             return [number, "f", kind, words, status, wait_s, report.output_seen, report.context_window]
         case ModelsListed(models):
-            return [number, "m", [[m.name, m.context_window, m.max_output_tokens] for m in models]]
+            return [number, "m", [[m.name, m.context_window, m.max_output_tokens, list(m.rates)] for m in models]]
         case _:
             assert_never(report)
 
@@ -178,7 +180,9 @@ def read_report(fields: list[Json]) -> tuple[int, Report]:
         case "m":
             rows = fields[2] if isinstance(fields[2], list) else []
             lists = [row for row in rows if isinstance(row, list)]
-            models = (ListedModel(as_text(row[0]), as_count(row[1]), as_count(row[2])) for row in lists)
+            models = (
+                ListedModel(as_text(row[0]), as_count(row[1]), as_count(row[2]), _read_rates(row[3])) for row in lists
+            )
             return number, ModelsListed(tuple(models))
     raise ValueError(f"a report of kind {fields[1]!r}")
 
@@ -195,39 +199,9 @@ def _read_failure(fields: list[Json]) -> ModelFailure:
     )
 
 
+def _read_rates(value: Json) -> tuple[int | None, ...]:
+    return tuple(as_count(rate) if rate is not None else None for rate in value) if isinstance(value, list) else ()
+
+
 def _text_or_none(value: Json) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def listed_models(answer: JsonObject) -> tuple[ListedModel, ...]:
-    """From what `GET /models` of either dialect answers."""
-    rows = answer.get("data")
-    if not isinstance(rows, list):
-        rows = answer.get("models")
-    return tuple(
-        ListedModel(name, _window_in(row), _output_in(row))
-        for row in map(as_object, rows if isinstance(rows, list) else [])
-        if (name := as_text(row.get("id")) or as_text(row.get("name")))
-    )
-
-
-def _window_in(row: JsonObject) -> int:
-    meta, top = as_object(row.get("meta")), as_object(row.get("top_provider"))
-    for holder, name in (
-        (row, "loaded_context_length"),
-        (meta, "n_ctx"),
-        (row, "context_length"),
-        (row, "context_window"),
-        (row, "max_model_len"),
-        (row, "max_context_length"),
-        (row, "max_input_tokens"),
-        (top, "context_length"),
-    ):
-        if size := as_count(holder.get(name)):
-            return size
-    return 0
-
-
-def _output_in(row: JsonObject) -> int:
-    top = as_object(row.get("top_provider"))
-    return as_count(top.get("max_completion_tokens")) or as_count(row.get("max_tokens"))

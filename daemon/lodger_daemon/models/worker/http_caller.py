@@ -12,8 +12,9 @@ from lodger_daemon.models.contract import FailureKind, ModelFailure
 from lodger_daemon.models.core.adapting import refused_field, without
 from lodger_daemon.models.core.dialects import StreamDecoder, decoder_for
 from lodger_daemon.models.core.failures import BODY_LIMIT_BYTES, failure_of_response
-from lodger_daemon.models.core.frames import ListedModel, ListOrder, Report, StepOrder, listed_models
+from lodger_daemon.models.core.frames import ListedModel, ListOrder, Report, StepOrder
 from lodger_daemon.models.core.json_fields import parse_object
+from lodger_daemon.models.core.model_lists import listed_models
 from lodger_daemon.models.core.providers import Dialect, Provider
 from lodger_daemon.models.keys import KeyRefused, KeyStore
 from lodger_daemon.models.worker.local_windows import ask_windows

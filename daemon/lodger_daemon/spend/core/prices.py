@@ -67,6 +67,13 @@ def price_from_row(columns: str) -> Price | None:
     return Price(base, tuple(sorted(tiers, key=lambda tier: tier[0])))
 
 
+def price_from_rates(rates: tuple[int | None, ...]) -> Price | None:
+    """As a provider lists them: picodollars for input, output, cache read, cache write. None for an empty list."""
+    if len(rates) != 4 or rates[0] is None or rates[1] is None:
+        return None
+    return Price(Rates(rates[0], rates[1], rates[2], rates[3]))
+
+
 def price_per_million(
     prompt_usd: float, completion_usd: float, cached_usd: float | None, cache_written_usd: float | None
 ) -> Price:

@@ -10,8 +10,9 @@ from lodger_daemon.models.contract import ModelChunk, ModelFailure, StepEnded
 from lodger_daemon.models.core.anthropic_stream import AnthropicStream
 from lodger_daemon.models.core.dialects import StreamDecoder
 from lodger_daemon.models.core.failures import failure_of_response
-from lodger_daemon.models.core.frames import listed_models, read_report, report_fields
+from lodger_daemon.models.core.frames import read_report, report_fields
 from lodger_daemon.models.core.json_fields import parse_object
+from lodger_daemon.models.core.model_lists import listed_models
 from lodger_daemon.models.core.openai_stream import OpenAiStream
 
 NAMES = """

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lodger_daemon.models.core.catalogue import first_model
-from lodger_daemon.models.core.frames import ListedModel, listed_models
+from lodger_daemon.models.core.frames import ListedModel
+from lodger_daemon.models.core.model_lists import listed_models
 from lodger_daemon.models.core.providers import (
     Dialect,
     Provider,

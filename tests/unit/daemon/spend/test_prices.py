@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 
 from lodger_daemon.models.contract import Usage
 from lodger_daemon.models.core.billing import Billing, billing_of
+from lodger_daemon.models.core.frames import ModelsListed, read_report, report_fields
+from lodger_daemon.models.core.model_lists import listed_models
 from lodger_daemon.models.core.providers import KNOWN, LOCAL_SERVERS, Dialect, Provider
 from lodger_daemon.spend.core.prices import FREE, Price, Rates, cost_nano_usd, price_from_row, price_per_million
 from lodger_daemon.spend.price_list import PriceList
+from lodger_tools.json_value import JsonObject
 
 ROOT = Path(__file__).resolve().parents[4]
 SONNET = Price(Rates(3_000_000, 15_000_000, 300_000, 3_750_000))
@@ -97,7 +100,7 @@ def test_a_name_that_begins_like_another_is_not_that_other() -> None:
 
 
 def test_no_table_is_no_price(tmp_path: Path) -> None:
-    assert PriceList({}, public, tmp_path / "none").of("openai/gpt-5") is None
+    assert PriceList({}, public, table=tmp_path / "none").of("openai/gpt-5") is None
 
 
 def test_the_persons_price_wins_and_may_be_nothing() -> None:
@@ -105,6 +108,38 @@ def test_the_persons_price_wins_and_may_be_nothing() -> None:
     prices = PriceList(own, public)
     assert prices.of("openai/gpt-5") == FREE
     assert prices.of("mine/x") == Price(Rates(500_000, 2_000_000, 50_000))
+
+
+def test_a_provider_that_lists_prices_is_believed_where_no_table_knows() -> None:
+    def listed(_: str) -> tuple[int | None, ...]:
+        return (3_000_000, 15_000_000, 300_000, None)
+
+    price = Price(Rates(3_000_000, 15_000_000, 300_000))
+    assert PriceList({}, public, listed).of("openrouter/x/y") == price
+    assert PriceList({}, lambda _: Billing.ELSEWHERE, listed).of("mine/x") == price
+    assert PriceList({}, public, listed).of("openai/gpt-5") != price
+    assert PriceList({}, public, lambda _: ()).of("openrouter/x/y") is None
+    assert PriceList({}, lambda _: None, listed).of("mine/x") is None
+
+
+def test_prices_in_a_list_of_models() -> None:
+    def row(name: str, **pricing: object) -> JsonObject:
+        return {"id": name, "pricing": pricing}  # type: ignore[dict-item]
+
+    rows = [
+        row("a", prompt="0.000003", completion="0.000015", input_cache_read="0.0000003"),
+        row("b:free", prompt="0", completion="0"),
+        row("c", prompt="0", completion="0"),
+        row("auto", prompt="-1", completion="-1"),
+        row("d", prompt=3, completion=15),
+        row("e", prompt="nan", completion="inf"),
+    ]
+    listed = listed_models({"data": list(rows)})
+    assert [model.rates for model in listed] == [
+        (3_000_000, 15_000_000, 300_000, None), (0, 0, None, None), (), (), (), (),
+    ]  # fmt: skip
+    number, report = read_report(report_fields(7, ModelsListed(listed)))
+    assert (number, report) == (7, ModelsListed(listed))
 
 
 def test_who_sends_the_bill() -> None:
