@@ -134,3 +134,19 @@ def test_two_logs_become_one_in_the_order_of_time() -> None:
         ("daemon", None), ("hub", 2), ("hub", 3), ("daemon", 5),
     ]  # fmt: skip
     assert latest(both, 0) == []
+
+
+def test_a_line_written_right_before_a_rotation_is_not_lost(tmp_path: Path) -> None:
+    path = tmp_path / "d.log"
+    path.write_text("")
+    file = LogFile(path)
+    assert file.last(10) == []
+    path.write_text("one\n")
+    coming = file.news()
+    assert next(coming) == "one"
+    with path.open("a") as log:
+        log.write("two\n")
+    path.rename(tmp_path / "d.log.1")
+    path.write_text("three\n")
+    assert list(coming) == ["two", "three"]
+    file.close()
