@@ -1,5 +1,6 @@
 """`lodger status` and `lodger doctor` beside a real hub, daemon, model endpoint and box: true facts, with their age."""
 
+import re
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.program_client import bash, local_client, open_conversation, script
-from support.programs import Home, World, free_port, new_world
+from support.programs import ROOT, Home, World, free_port, new_world
 
 
 @pytest.fixture
@@ -20,10 +21,38 @@ async def status(world: World, home: Home) -> dict[str, Any]:
     return dict((await world.run(home, "status", "--json")).ok().json)
 
 
+def documented(section: str) -> dict[str, str]:
+    """The rows of a table in docs/status.md, by their key."""
+    text = (ROOT / "docs" / "status.md").read_text().split(f"## `{section}`")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z_]+)` \| (.+) \|$", text, re.MULTILINE)
+    return dict(rows)
+
+
+def keys_of(value: Any) -> set[str]:
+    """Of an object, or of the objects in a list."""
+    objects = value if isinstance(value, list) else [value]
+    return {key for one in objects if isinstance(one, dict) for key in one}
+
+
+def untold(facts: dict[str, Any]) -> list[str]:
+    """What a person who writes a program would not find on the page."""
+    rows = documented("lodger status --json")
+    return [
+        f"{key}.{inner}"
+        for key, value in facts.items()
+        for inner in keys_of(value)
+        if f"`{inner}`" not in rows.get(key, "")
+    ]
+
+
 async def doctor(world: World, home: Home, code: int = 0) -> dict[str, dict[str, Any]]:
     """By name; of a name with several findings the last."""
     ran = await world.run(home, "doctor", "--json")
     assert ran.code == code, ran
+    rows = documented("lodger doctor --json")
+    for finding in ran.json:
+        assert set(finding) == set(rows)
+        assert f"`{finding['name']}`" in rows["name"]
     return {finding["name"]: finding for finding in ran.json}
 
 
@@ -54,6 +83,8 @@ async def test_what_waits_is_told_with_its_conversation_and_since_when(world: Wo
         assert facts["disk"]["free_bytes"] > 0
         assert facts["backend"]["store"] == str(home.database)
         assert facts["clock"] == {"ahead_of_hub_s": None, "compared_at": None, "jumps": []}
+        assert set(facts) == set(documented("lodger status --json"))
+        assert untold(facts) == []
         told = (await world.run(home, "status")).ok().out
         assert f"Bash in default of {agent}, asked" in told
         await conversation.answer(question, "deny", "not now")
