@@ -190,7 +190,7 @@ class LocalBackend:
     async def too_long(self, built: BuiltRequest, transcript: LocalConversation) -> bool:
         """Whether the request should be compacted before it is sent."""
         budget = await self._budget_of(built, transcript)
-        return budget.is_tight(built.estimated_tokens - budget.floor)
+        return budget.is_tight(built.estimated_tokens - budget.floor) and transcript.worth_compacting
 
     async def unsendable(self, built: BuiltRequest, transcript: LocalConversation) -> str | None:
         """Why this request leaves its answer no room, in words for the person; None when it may be sent.
@@ -224,8 +224,10 @@ class LocalBackend:
         try:
             summary = await self._summary(standing, planned, budget, options)
         except ModelFailure as error:
+            transcript.compaction_was_fruitless()
             return NotCompacted(f"The model could not summarise the conversation: {error.message}")
         if summary is None or estimate(summary) + estimate_all(planned.kept) >= transcript.tokens:
+            transcript.compaction_was_fruitless()
             return NotCompacted("A summary of this conversation would be no shorter than what it stands for.")
         return Compaction(summary, planned.kept)
 

@@ -1,6 +1,7 @@
 """One conversation's transcript in memory while it is in use: what the model sees, kept as it grows."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from lodger_daemon.backends.core.budget import Calibration, estimate, estimate_all
 from lodger_daemon.backends.core.elision import Elision, as_shown, elision_of
@@ -9,6 +10,9 @@ from lodger_daemon.backends.core.request_view import RequestView
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage
 from lodger_daemon.models.contract import ModelMessage
 from lodger_tools.json_value import JsonObject
+
+FRUITLESS_GROWTH: Final = 1.1
+"""How much longer a conversation must have become before it is tried again."""
 
 
 class LocalConversation:
@@ -21,6 +25,7 @@ class LocalConversation:
         self._shown: JsonObject = {}
         self._elision = Elision()
         self._calibration = ("", Calibration())
+        self._fruitless_at = 0
         self.replace(in_context)
 
     @property
@@ -49,6 +54,14 @@ class LocalConversation:
     def calibrate(self, handle: str, calibration: Calibration) -> None:
         self._calibration = (handle, calibration)
 
+    @property
+    def worth_compacting(self) -> bool:
+        """False for a while after a summary that made nothing shorter: each try costs a call of the model."""
+        return self._tokens >= self._fruitless_at * FRUITLESS_GROWTH
+
+    def compaction_was_fruitless(self) -> None:
+        self._fruitless_at = self._tokens
+
     def add(self, message: TranscriptMessage) -> None:
         self._in_context.append(message)
         self._view.add(message)
@@ -59,6 +72,7 @@ class LocalConversation:
     def replace(self, in_context: Iterable[TranscriptMessage]) -> None:
         """After a compaction, and as a conversation comes into use."""
         messages = tuple(in_context)
+        self._fruitless_at = 0
         is_compacted = bool(messages) and messages[0].kind is MessageKind.SUMMARY
         self._elision = elision_of(messages[0]) if is_compacted else Elision()
         self._in_context = [as_shown(message, self._elision) for message in messages]

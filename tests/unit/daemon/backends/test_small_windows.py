@@ -132,3 +132,17 @@ async def test_a_model_that_cannot_summarise_ends_the_turn_with_words(house: Hou
     stop_reason, error = await turn(house, "more", 9)
     assert stop_reason is StopReason.CONTEXT_WINDOW_OVERFLOW
     assert error
+
+
+async def test_a_summary_that_helps_nothing_is_not_asked_for_at_every_step(house: House) -> None:
+    house.models.window = 3_000
+    for number in range(5):
+        house.models.play(says("ok"))
+        await turn(house, "words " * 238, number)
+    steps = [calls(f"echo {number}") for number in range(4)]
+    before = len(house.models.requests)
+    house.models.play(says(""), *steps, says("done"))
+    await turn(house, "and now " + "words " * 20, 9)
+    asked = house.models.requests[before:]
+    assert len([request for request in asked if not request.tools]) == 1
+    assert len(asked) == 6
