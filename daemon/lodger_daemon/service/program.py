@@ -236,12 +236,7 @@ async def _make_rooms(
     """Make and warm every room, and put on the stack how each is stopped. Raises: ValueError for unusable settings."""
     settings, clock, rng, paths = foundation.settings, foundation.clock, SystemRng(), options.paths
     requests = foundation.requests
-    providers = {
-        name: provider.model_dump(mode="json", exclude_unset=True) for name, provider in settings.providers.items()
-    }
-    models = Models(paths, clock, providers, options.environment, settings.model.default)
-    stack.push_async_callback(models.aclose)
-    await models.start()
+    models = await _start_models(options, foundation, stack)
     spend = Spend(
         foundation.database,
         clock,
@@ -297,14 +292,7 @@ async def _make_rooms(
         clock=clock,
         rng=rng,
         memory_directory=lambda _: requests.memory_inside,
-        options=TurnOptions(
-            workspace=str(foundation.workspace),
-            home=str(paths.home),
-            machine_name=foundation.name,
-            operating_system=f"{platform.system()} {platform.release()}",
-            default_mode=settings.permissions.mode,
-            ceiling=settings.permissions.ceiling,
-        ),
+        options=_turn_options(options, foundation),
         places=workplaces,
         spend=spend,
     )
@@ -314,6 +302,29 @@ async def _make_rooms(
     stack.push_async_callback(workplaces.aclose)
     return _Rooms(
         conversations, memory, models, spend, boxes, questions, external, rules, overflow, folders, workplaces, history
+    )
+
+
+async def _start_models(options: DaemonOptions, foundation: _Foundation, stack: contextlib.AsyncExitStack) -> Models:
+    """Raises: ValueError for unusable settings."""
+    settings = foundation.settings
+    providers = {
+        name: provider.model_dump(mode="json", exclude_unset=True) for name, provider in settings.providers.items()
+    }
+    models = Models(options.paths, foundation.clock, providers, options.environment, settings.model.default)
+    stack.push_async_callback(models.aclose)
+    await models.start()
+    return models
+
+
+def _turn_options(options: DaemonOptions, foundation: _Foundation) -> TurnOptions:
+    return TurnOptions(
+        workspace=str(foundation.workspace),
+        home=str(options.paths.home),
+        machine_name=foundation.name,
+        operating_system=f"{platform.system()} {platform.release()}",
+        default_mode=foundation.settings.permissions.mode,
+        ceiling=foundation.settings.permissions.ceiling,
     )
 
 
