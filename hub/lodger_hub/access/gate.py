@@ -27,6 +27,8 @@ PRINCIPAL: Final = "lodger.principal"
 SOURCE: Final = "lodger.source"
 """And from where."""
 
+OVERREACHES_KEPT: Final = 1000
+
 WRONG_THROUGH_PROXY: Final = 20 * WRONG_ATTEMPTS
 """Of all that come through one proxy: whoever can play the proxy could invent an address for each guess."""
 
@@ -79,6 +81,7 @@ class Gate:
     """Whose word about where a caller comes from is taken."""
     mono: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
+    _overreached: set[tuple[str, AuthClass]] = field(default_factory=set)
     _proxies: Lockout = field(default_factory=lambda: Lockout(WRONG_THROUGH_PROXY))
 
     def forget_proof(self, digest: bytes) -> None:
@@ -175,6 +178,7 @@ class Gate:
             raise RequestRefused(401, "unauthenticated", "the token is not valid here", challenge)
         self._note_right(source, found.digest, now)
         if not _may(found, needed):
+            await self._note_overreach(found, needed, source)
             raise RequestRefused(403, "wrong_role", f"a {found.role.value} token cannot do this")
         return found
 
@@ -185,6 +189,15 @@ class Gate:
         for where in closed:
             await self.store.record(AuditEntry(int(self.wall() * 1000), "locked_out", where))
             logger.warning("many wrong tokens from %s: not listening to it for a while", where)
+
+    async def _note_overreach(self, caller: Principal, needed: AuthClass, source: Source) -> None:
+        """A good token used for what it is not for, such as a phone's for registering a machine. Once per token and
+        class in this hub's life, so that nobody can fill the audit log."""
+        met = (caller.token_id, needed)
+        if met not in self._overreached and len(self._overreached) < OVERREACHES_KEPT:
+            self._overreached.add(met)
+            subject = f"{caller.device_id}, needed: {needed.value}"
+            await self.store.record(AuditEntry(int(self.wall() * 1000), "wrong_role", source.address, subject))
 
     def _note_right(self, source: Source, digest: bytes, now: float) -> None:
         self.lockout.right(source.address, digest, now)
