@@ -25,6 +25,7 @@ from lodger_daemon.models.core.dialects import encode
 from lodger_daemon.models.core.frames import ListedModel
 from lodger_daemon.models.core.providers import (
     KNOWN,
+    LISTS_PRICES,
     LITELLM_PREFIX,
     LOCAL_SERVERS,
     Dialect,
@@ -189,7 +190,7 @@ class Models:
             provider = self._registry.get(name)
         if provider is None or not model:
             return None
-        if provider.is_loopback or name not in KNOWN:
+        if provider.is_loopback or name not in KNOWN or name in LISTS_PRICES:
             await self._listed_soon(provider)
         listed = next((m for m in self._listed.get(name, ()) if m.name == model), ListedModel(model))
         learned = self._windows.get(handle, 0)

@@ -109,6 +109,9 @@ LOCAL_SERVERS: Final[Mapping[str, str]] = {
 }
 """Where these programs listen unless told otherwise."""
 
+LISTS_PRICES: Final = frozenset({"openrouter"})
+"""Sells the models of many at prices that only its own list tells."""
+
 LITELLM_PREFIX: Final = "litellm:"
 
 _LITELLM_ENVIRONMENT: Final = ("AWS_", "AZURE_", "GOOGLE_", "VERTEX", "WATSONX_", "DATABRICKS_", "CLOUDSDK_")
