@@ -59,7 +59,7 @@ class NetworkLedger(Protocol):
         """To be given to `refused_since` after a call."""
         ...
 
-    def refused_since(self, key: BoxKey, count: int) -> tuple[tuple[str, str], ...]:
+    async def refused_since(self, key: BoxKey, count: int) -> tuple[tuple[str, str], ...]:
         """Destination and reason, each destination once."""
         ...
 
@@ -140,7 +140,9 @@ class LodgerToolbox:
             if live is not None:
                 live.close()
         result = await self._result(request, operation, outcome, redactor)
-        return replace(result, text=result.text + self._refusals(request.box, refused_before))
+        if not isinstance(operation, RunCommand):
+            return result
+        return replace(result, text=result.text + await self._refusals(request.box, refused_before))
 
     async def collect(self, request: ToolRequest) -> ToolOutcome | None:
         if request.tool_name == ASK_TOOL:
@@ -154,9 +156,9 @@ class LodgerToolbox:
             return None
         return await self._result(request, operation, outcome, self._redactor_for(request.box.agent_id))
 
-    def _refusals(self, box: BoxKey, before: int) -> str:
+    async def _refusals(self, box: BoxKey, before: int) -> str:
         """Some programs hide why a connection failed, so the result says it."""
-        refused = () if self._network is None else self._network.refused_since(box, before)
+        refused = () if self._network is None else await self._network.refused_since(box, before)
         if not refused:
             return ""
         lines = [f"\n[No connection to {to}: {reason}.]" for to, reason in refused[:TOLD_REFUSALS]]

@@ -16,7 +16,7 @@ from typing import Final
 from lodger_daemon.network.broker_link import BrokerGone, BrokerLink
 from lodger_daemon.network.broker_process import find_broker, start_broker
 from lodger_sandbox.egress.core.allow import AllowList
-from lodger_sandbox.egress.core.wire import Decide, End, ForgetBox, Serve, SetAllowList
+from lodger_sandbox.egress.core.wire import Decide, End, ForgetBox, Ping, Serve, SetAllowList
 from lodger_tools.box import record as records
 from lodger_tools.box.contract import BoxKey, BoxLost, BoxProfile
 from lodger_tools.box.door import take_door
@@ -27,6 +27,7 @@ PROXY_URL: Final = f"http://127.0.0.1:{PROXY_PORT}"
 WITH_NETWORK: Final = frozenset({BoxProfile.AGENT, BoxProfile.STRICT})
 KEPT_REFUSALS: Final = 200
 _START_TRIES: Final = 3
+_PING_LIMIT_S: Final = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +72,8 @@ class Network:
         self._link: BrokerLink | None = None
         self._linking: asyncio.Task[None] | None = None
         self._closed = False
+        self._pings = 0
+        self._answered: dict[int, asyncio.Future[None]] = {}
 
     async def start(self) -> None:
         """Find the broker that an earlier daemon left."""
@@ -112,8 +115,9 @@ class Network:
         """To be given to `refused_since` after a call."""
         return sum(box.refused for box in self._boxes.values() if box.key == key)
 
-    def refused_since(self, key: BoxKey, count: int) -> tuple[tuple[str, str], ...]:
+    async def refused_since(self, key: BoxKey, count: int) -> tuple[tuple[str, str], ...]:
         """Destination and reason of what was refused to this box's programs since; each destination once."""
+        await self._caught_up()
         found: dict[str, str] = {}
         for box in self._boxes.values():
             if box.key == key and box.refused > count:
@@ -134,6 +138,21 @@ class Network:
             self._unwatch(box)
             box.door.close()
         self._boxes.clear()
+
+    async def _caught_up(self) -> None:
+        """Wait until everything the broker has decided so far is known here."""
+        if self._link is None:
+            return
+        self._pings += 1
+        answered = self._answered[self._pings] = asyncio.get_running_loop().create_future()
+        self._say(Ping(self._pings))
+        try:
+            async with asyncio.timeout(_PING_LIMIT_S):
+                await answered
+        except TimeoutError:
+            _log.warning("the egress broker does not answer")
+        finally:
+            self._answered = {number: future for number, future in self._answered.items() if future is not answered}
 
     def _watch(self, name: str) -> None:
         """Until the broker accepts there, a connection waits in the backlog; it is what starts the broker."""
@@ -169,7 +188,7 @@ class Network:
     def _serve(self, name: str) -> None:
         self._say(Serve(name), self._boxes[name].door.fileno())
 
-    def _say(self, order: SetAllowList | Serve | ForgetBox | Decide | End, *descriptors: int) -> None:
+    def _say(self, order: SetAllowList | Serve | ForgetBox | Decide | Ping | End, *descriptors: int) -> None:
         if self._link is None:
             return
         try:
@@ -180,6 +199,9 @@ class Network:
     def _lost(self, link: BrokerLink) -> None:
         if self._link is link:
             self._link = None
+            for waiting in self._answered.values():
+                if not waiting.done():
+                    waiting.set_result(None)
         if not self._closed:
             for name in self._boxes:
                 self._watch(name)
@@ -188,6 +210,11 @@ class Network:
         box = self._boxes.get(str(event.get("box")))
         to, kind = str(event.get("to")), event["is"]
         match kind:
+            case "pong":
+                number = event["number"]
+                waiting = self._answered.get(number) if isinstance(number, int) else None
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(None)
             case "ask":
                 number = event["ask"]
                 if isinstance(number, int):

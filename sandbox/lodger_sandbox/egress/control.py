@@ -19,6 +19,7 @@ from lodger_sandbox.egress.core.wire import (
     ForgetBox,
     Hello,
     Order,
+    Ping,
     Serve,
     SetAllowList,
     read_order,
@@ -103,6 +104,9 @@ class Broker:
                     self._own(doors.aclose())
             case Decide(ask, allowed, grant_s):
                 self.gate.decide(ask, allowed, grant_s)
+            case Ping(number):
+                if self._daemon is not None:
+                    self._daemon.send({"is": "pong", "number": number})
             case End():
                 self._ended.set()
             case _:

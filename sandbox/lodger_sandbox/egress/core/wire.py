@@ -44,11 +44,18 @@ class Decide:
 
 
 @dataclass(frozen=True, slots=True)
+class Ping:
+    """Answered with the same number, after everything that was decided before."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """The broker ends; connections through it break."""
 
 
-Order: TypeAlias = Hello | SetAllowList | Serve | ForgetBox | Decide | End
+Order: TypeAlias = Hello | SetAllowList | Serve | ForgetBox | Decide | Ping | End
 
 
 def read_order(line: bytes) -> Order:
@@ -66,6 +73,8 @@ def read_order(line: bytes) -> Order:
                 return ForgetBox(_text(value["box"]))
             case "decide":
                 return Decide(int(value["ask"]), value["allowed"] is True, float(value["grant_s"]))
+            case "ping":
+                return Ping(int(value["number"]))
             case "end":
                 return End()
             case other:
@@ -86,6 +95,8 @@ def order_line(order: Order) -> bytes:
             value = {"do": "forget", "box": box}
         case Decide(ask, allowed, grant_s):
             value = {"do": "decide", "ask": ask, "allowed": allowed, "grant_s": grant_s}
+        case Ping(number):
+            value = {"do": "ping", "number": number}
         case End():
             value = {"do": "end"}
         case _:

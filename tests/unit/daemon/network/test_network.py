@@ -92,10 +92,10 @@ async def test_listed_hosts_are_reached_and_others_told(make: Callable[[list[str
         assert find_broker(daemon.place) is None
         count = daemon.network.refused_count(daemon.key)
         assert await daemon.fetch(f"http://127.0.0.1:{there.port}/") == "hi"
-        assert daemon.network.refused_since(daemon.key, count) == ()
+        assert await daemon.network.refused_since(daemon.key, count) == ()
         refused = await daemon.fetch(f"http://example.org:{other.port}/")
         assert "lets no connection through" in refused
-        assert daemon.network.refused_since(daemon.key, count) == (
+        assert await daemon.network.refused_since(daemon.key, count) == (
             (f"example.org:{other.port}", "it is not on the list of allowed hosts and nobody allowed it"),
         )
         assert [row[:3] for row in daemon.noted] == [
