@@ -23,9 +23,19 @@ from lodger_daemon.turns.contract import Answer, ConversationError
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
 from lodger_daemon.turns.core.calls import Call
-from lodger_daemon.turns.core.events import LoopStatus, LoopStatusChanged, MemorySynced
+from lodger_daemon.turns.core.events import BlockedBy, LoopStatus, LoopStatusChanged, MemorySynced, QueueBlocked
 from lodger_daemon.turns.core.machine import advance
-from lodger_daemon.turns.core.states import Active, Asking, AskingAboutSpend, Cancelling, Command, Idle, Lease, State
+from lodger_daemon.turns.core.states import (
+    Active,
+    Asking,
+    AskingAboutSpend,
+    Cancelling,
+    Command,
+    Idle,
+    Lease,
+    State,
+    blocked_by,
+)
 from lodger_daemon.turns.desk import Desk, TurnWork
 
 logger = logging.getLogger(__name__)
@@ -41,6 +51,8 @@ class ConversationActor:
         self._state: State = Idle()
         self._lease = Lease(0)
         self._claimed = False
+        self._blocked: BlockedBy | None = None
+        """As told last."""
         self._told: deque[told.MachineEvent] = deque()
         self._performing = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -93,6 +105,7 @@ class ConversationActor:
 
     def pump(self) -> None:
         """Start the head of the queue if nothing else owns the conversation."""
+        self._tell_blocked()
         if self._claimed or not isinstance(self._state, Idle) or self.desk.stopping:
             return
         if not next_batch(self.desk.waiting(), Moment.TURN_START):
@@ -187,8 +200,15 @@ class ConversationActor:
                 self._state, actions = advance(self._state, self._told.popleft())
                 for action in actions:
                     self._perform(action)
+                self._tell_blocked()
         finally:
             self._performing = False
+
+    def _tell_blocked(self) -> None:
+        reason = blocked_by(self._state) if self.desk.anything_queued else None
+        if reason is not self._blocked:
+            self._blocked = reason
+            self.desk.publish(QueueBlocked(reason))
 
     def _perform(self, action: do.Action) -> None:
         desk = self.desk

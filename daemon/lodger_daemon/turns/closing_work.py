@@ -118,11 +118,17 @@ async def _write_last_page(
     results: tuple[CallResult, ...],
     turn_end: records.TurnEnd,
 ) -> None:
-    """An input that was taken but never admitted joins the transcript here: neither lost nor run again."""
+    """The turn's own input joins the transcript here if no model took it up: neither lost nor run again. What had
+    joined in mid-turn goes back to the head of the queue; a person's stop parks it there."""
     key, now = desk.key, desk.services.clock.wall()
+    returns = work.folded and work.pending is not None and (step is None or not step.admitted)
+    if returns:
+        work.pending = None
     page = _last_page(desk, work, step, status, results, turn_end)
 
     def write(connection: sqlite3.Connection) -> None:
+        if returns:
+            records.give_back(connection, key, work.turn_id, parked=work.interruption is not None)
         if page.admission is not None:
             records.admit(connection, key, page.admission, now)
         if page.step_end is not None:
@@ -141,6 +147,8 @@ async def _write_last_page(
             desk.live.transcript.add(page.step_end.message)
     for result in results:
         desk.live.transcript.add(result.message)
+    if returns:
+        desk.publish_queue()
 
 
 def _last_page(

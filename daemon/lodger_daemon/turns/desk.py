@@ -82,6 +82,8 @@ class TurnWork:
     """Its own input had waited in the queue."""
     pending: TranscriptMessage | None = None
     """Reserved, not yet admitted."""
+    folded: bool = False
+    """What is pending joined in mid-turn: if no model takes it up, it goes back to the head of the queue."""
     client_message_ids: tuple[ClientMessageId, ...] = ()
     """Of everything that joined this turn so far: they are what its runs are told apart by."""
     run_id: RunId | None = None
@@ -131,6 +133,8 @@ class Desk:
         """Where the latest turn ran calls; None when it ran none."""
         self.last_was_queued = False
         self._waiting: tuple[InboxItem, ...] = ()
+        self.anything_queued = False
+        """Whether something is in line, as shown last."""
         self.last_sync: tuple[str, str | None] | None = None
         """Outcome and head of the sync that was reported last."""
         self._retry_at: WallTime | None = None
@@ -170,6 +174,7 @@ class Desk:
 
     def publish_queue(self, removed: tuple[QueueRemoval, ...] = ()) -> None:
         queue = tuple(item.as_queued() for item in self.waiting())
+        self.anything_queued = any(not item.paused for item in queue)
         self.publish(QueueChanged(queue, removed))
 
     def forget_old(self) -> None:
@@ -252,5 +257,6 @@ class Desk:
             self.new_message_id(), MessageKind.USER, content, self.services.clock.wall(), otid=messages[0].otid
         )
         work.client_message_ids += ids
+        work.folded = not first
         if first:
             work.settings = batch_settings(batch)

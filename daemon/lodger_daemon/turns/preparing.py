@@ -1,6 +1,7 @@
 """Before a model step: take what waits, see that it may be paid for, build the request."""
 
 import asyncio
+from typing import Final
 
 from lodger_daemon.inbox.core.items import InboxItem, TurnSettings
 from lodger_daemon.inbox.core.rules import Moment, next_batch
@@ -13,12 +14,16 @@ from lodger_daemon.turns.core.events import (
     LoopStatus,
     LoopStatusChanged,
     QueueRemoval,
+    StatusNote,
 )
 from lodger_daemon.turns.core.words import REMIND_OF_EMPTY
 from lodger_daemon.turns.desk import Desk, TurnWork
 from lodger_daemon.turns.services import FRESHEN_LIMIT_S, finish_regardless
 from lodger_daemon.turns.spend_work import limit_reached, stop_at
 from lodger_daemon.turns.step_work import build
+
+TELL_OF_MEMORY_AFTER_S: Final = 1.0
+FETCHING_MEMORY: Final = "The agent's memory is being fetched; the turn begins when it is here."
 
 
 async def prepare(desk: Desk, action: do.PrepareStep) -> None:
@@ -31,7 +36,7 @@ async def prepare(desk: Desk, action: do.PrepareStep) -> None:
         return
     agent_id = desk.key.agent_id
     if action.first:
-        await desk.memory_ready(agent_id)
+        await _memory_ready(desk)
         await desk.services.memory.freshen(agent_id, FRESHEN_LIMIT_S)
     reminder = f'<reminder about="answer">\n{REMIND_OF_EMPTY}\n</reminder>' if action.remind_of_empty else None
     limit = await limit_reached(desk, work)
@@ -50,6 +55,18 @@ async def prepare(desk: Desk, action: do.PrepareStep) -> None:
             action.lease, step.run_id, settings.can_answer_questions, settings.ask_together, settings.max_steps
         )
     )
+
+
+async def _memory_ready(desk: Desk) -> None:
+    """Only an agent's first clone takes long enough to be told of."""
+    ready = asyncio.ensure_future(desk.memory_ready(desk.key.agent_id))
+    try:
+        done, _ = await asyncio.wait({ready}, timeout=TELL_OF_MEMORY_AFTER_S)
+        if not done:
+            desk.publish(StatusNote(FETCHING_MEMORY, "info"))
+        await ready
+    finally:
+        ready.cancel()
 
 
 async def _reserve(desk: Desk, work: TurnWork, first: bool) -> bool:

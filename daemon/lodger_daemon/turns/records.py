@@ -12,7 +12,7 @@ from typing import Final
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage
 from lodger_daemon.clock import WallTime
 from lodger_daemon.identity import CallKey, ClientMessageId, ConversationKey, MessageId, RunId, ToolCallId, TurnId
-from lodger_daemon.inbox.core.items import Disposition, InboxItem, NewItem, TurnSettings
+from lodger_daemon.inbox.core.items import Disposition, InboxItem, ItemKind, ItemStatus, NewItem, TurnSettings
 from lodger_daemon.inbox.core.rules import Moment, next_batch
 from lodger_daemon.questions.core.arguments import arguments_digest
 from lodger_daemon.spend.contract import Charge
@@ -179,6 +179,17 @@ def end_turn(connection: sqlite3.Connection, key: ConversationKey, end: TurnEnd,
     outbox_rows.put(connection, end.turn_id, (ANNOUNCER,), TURN_FINISHED, announcement, now, key)
     setting_rows.remove(connection, abort_mark(end.turn_id))
     agent_rows.run_completed(connection, key.agent_id, now)
+
+
+def give_back(connection: sqlite3.Connection, key: ConversationKey, turn_id: TurnId, parked: bool) -> None:
+    """Put what no model took up back at the head of the queue, out of line if everything there is."""
+    goes_on = any(
+        item.kind is ItemKind.MESSAGE and item.status is ItemStatus.ACCEPTED
+        for item in inbox_rows.waiting(connection, key)
+    )
+    inbox_rows.release(connection, turn_id)
+    if parked and not goes_on:
+        inbox_rows.park(connection, key)
 
 
 def announced(connection: sqlite3.Connection, turn_id: TurnId, now: WallTime) -> None:

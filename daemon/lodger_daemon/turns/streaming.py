@@ -14,6 +14,8 @@ from lodger_daemon.models.contract import (
     TextChunk,
     ToolCallChunk,
 )
+from lodger_daemon.store.errors import StoreError
+from lodger_daemon.store.ownership import check_epoch
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
 from lodger_daemon.turns.core.calls import Batch, Call, CallProgress, Refused, Undecided
@@ -50,6 +52,7 @@ async def run(desk: Desk, action: do.RunStep) -> None:
     step = work.step
     assert step is not None
     failure: ModelFailure | None = None
+    _check_owner(desk)
     try:
         await _stream(desk, lease, work, step)
     except ModelFailure as error:
@@ -66,6 +69,19 @@ async def run(desk: Desk, action: do.RunStep) -> None:
     if failure is None and step.assembly.finish is None:
         failure = ModelFailure(FailureKind.CUT_SHORT, "The model's answer broke off.")
     desk.feed(_failed(desk, lease, step, failure) if failure is not None else _completed(desk, lease, work, step))
+
+
+def _check_owner(desk: Desk) -> None:
+    """A daemon that was replaced while it slept asks no model any more. Raises: OwnershipLost.
+
+    Its first write would be refused anyhow; this spares the person the cost of a request.
+    """
+    database = desk.services.database
+    try:
+        database.read_now(lambda connection: check_epoch(connection, database.epoch))
+    except StoreError as error:
+        if not error.retryable:
+            raise
 
 
 async def _stream(desk: Desk, lease: Lease, work: TurnWork, step: Step) -> None:

@@ -18,6 +18,7 @@ from lodger_daemon.turns.core.events import (
     NumberedEvent,
     QuestionAsked,
     QuestionSettled,
+    QueueBlocked,
     QueueChanged,
     QueuedItem,
     ReasoningText,
@@ -53,6 +54,8 @@ def render(numbered: NumberedEvent) -> Body | None:
             return None
         case QueueChanged() as event:
             return queue_changed(key, event, number)
+        case QueueBlocked(reason=reason):
+            return event_body("lodger_queue_blocked", key, {"reason": reason}, event_number=number, beyond_v2=True)
         case InputEchoed() as event:
             return deltas.input_echoed(numbered, event)
         case ToolCallRequested() as event:

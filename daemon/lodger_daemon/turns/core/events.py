@@ -77,6 +77,22 @@ class QueueChanged:
     removed: tuple[QueueRemoval, ...] = ()
 
 
+class BlockedBy(StrEnum):
+    """Why what waits in the queue is not taken now."""
+
+    INTERRUPTION = "interrupt_in_progress"
+    QUESTION = "pending_approvals"
+    COMMAND = "command_running"
+    TURN = "streaming"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBlocked:
+    """Told when it changes, and only while something waits; None: it is taken, or nothing waits any more."""
+
+    reason: BlockedBy | None
+
+
 @dataclass(frozen=True, slots=True)
 class InputEchoed:
     """A queued message was taken into a turn. A message that started its turn directly is not echoed."""
@@ -284,6 +300,7 @@ ConversationEvent: TypeAlias = (
     LoopStatusChanged
     | DeviceStateChanged
     | QueueChanged
+    | QueueBlocked
     | InputEchoed
     | AssistantText
     | ReasoningText

@@ -1,11 +1,12 @@
 """Who owns a conversation now, and how far its turn has come (BEHAVIOUR.md A9)."""
 
 from dataclasses import dataclass
-from typing import Final, NewType, TypeAlias
+from typing import Final, NewType, TypeAlias, assert_never
 
 from lodger_daemon.identity import QuestionId, RunId, TurnId
 from lodger_daemon.spend.contract import LimitReached
 from lodger_daemon.turns.core.calls import Batch
+from lodger_daemon.turns.core.events import BlockedBy
 from lodger_daemon.turns.core.stop_reasons import StopReason
 
 Lease = NewType("Lease", int)
@@ -171,3 +172,23 @@ def batch_of(phase: Phase) -> Batch | None:
             return phase.batch
         case _:
             return None
+
+
+def blocked_by(state: State) -> BlockedBy | None:
+    """Why the queue waits."""
+    match state:
+        case Idle():
+            return None
+        case Command():
+            return BlockedBy.COMMAND
+        case Cancelling():
+            return BlockedBy.INTERRUPTION
+        case Active(phase=Asking() | AskingAboutSpend()):
+            return BlockedBy.QUESTION
+        case Active(turn=turn, phase=Preparing(tries)) if turn.steps == 0 and tries == Tries():
+            # The head of the queue is being taken just now.
+            return None
+        case Active():
+            return BlockedBy.TURN
+        case _:
+            assert_never(state)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lodger_daemon.identity import ConversationKey, QuestionId, QueueItemId
-from lodger_daemon.memory.contract import ImportReport
+from lodger_daemon.memory.contract import AgentCard, ImportReport
 from lodger_daemon.models.contract import (
     AssistantMessage,
     FailureKind,
@@ -25,6 +25,7 @@ from lodger_daemon.models.contract import (
     Usage,
     UserMessage,
 )
+from lodger_daemon.turns import preparing
 from lodger_daemon.turns.contract import (
     Accepted,
     Allow,
@@ -41,7 +42,7 @@ from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_daemon.turns.services import TurnOptions
 from lodger_tools.permissions.core.modes import Mode
 from lodger_tools.toolbox_contract import Scheduling, ToolDescription, ToolOutcome
-from support.turn_parts import SCHEMA, Gate, House, as_kept, calls, message, says
+from support.turn_parts import SCHEMA, Gate, House, Scripted, as_kept, calls, message, says
 
 
 @pytest.fixture
@@ -656,6 +657,98 @@ async def test_nothing_parked_is_taken_while_the_abort_is_still_being_written(ho
     await house.settled()
     assert len(house.models.requests) == 1
     assert await waiting(house) == [("m2", True)]
+
+
+async def folded_in(house: House, second: list[Scripted]) -> None:
+    """A message has joined a turn in mid-turn; the model has not taken it up."""
+    await house.start()
+    slow = house.toolbox.gates["slow"] = Gate()
+    house.models.play(calls("slow"), second, says("both"))
+    await house.say("one", "m1")
+    await house.until(slow.reached.is_set)
+    await house.say("two", "m2")
+    slow.opened.set()
+    await house.until_seen(seen.InputEchoed)
+
+
+async def test_what_joined_a_turn_that_a_person_stops_is_parked_at_the_head(house: House) -> None:
+    gate = Gate()
+    await folded_in(house, [gate])
+    await house.until(gate.reached.is_set)
+    await house.say("three", "m3")
+    assert await house.conversations.abort(house.key)
+    await house.settled()
+    assert await waiting(house) == [("m2", True), ("m3", True)]
+    shown = [event for event in house.events if isinstance(event, seen.QueueChanged)]
+    assert [(item.client_message_id, item.paused) for item in shown[-1].queue] == [("m2", True), ("m3", True)]
+    assert await house.conversations.resume_queue(house.key) == 2
+    await house.settled()
+    assert said(house.models.requests[-1]) == [["one"], ["two", "\n", "three"]]
+
+
+async def test_what_joined_a_turn_that_fails_starts_the_next_one(house: House) -> None:
+    await folded_in(house, [ModelFailure(FailureKind.BAD_REQUEST, "no")])
+    await house.settled()
+    assert [reason for reason, _ in finished(house)] == [StopReason.ERROR, StopReason.END_TURN]
+    assert said(house.models.requests[-1]) == [["one"], ["two"]]
+
+
+async def test_why_the_queue_waits_is_told_when_it_changes(house: House) -> None:
+    key = await house.start()
+    first = house.toolbox.gates["ask a"] = Gate()
+    house.models.play(calls("ask a"), says("done"), says("later"))
+    await house.say("one", "m1")
+    [question] = await house.until_seen(seen.QuestionAsked)
+    assert isinstance(question, seen.QuestionAsked)
+    assert house.seen(seen.QueueBlocked) == []
+    await house.say("two", "m2", delivery="turn_end")
+    await house.until_seen(seen.QueueBlocked)
+    await house.say("three", "m3", delivery="turn_end")
+    await house.conversations.answer(key, question.question_id, Allow())
+    await house.until(first.reached.is_set)
+    first.opened.set()
+    await house.settled()
+    assert [e.reason for e in house.events if isinstance(e, seen.QueueBlocked)] == [
+        seen.BlockedBy.QUESTION,
+        seen.BlockedBy.TURN,
+        None,
+    ]
+
+
+async def test_a_slow_first_clone_is_told_of_and_can_be_stopped(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparing, "TELL_OF_MEMORY_AFTER_S", 0.01)
+    cloning = Gate()
+
+    async def prepare(*_: object) -> AgentCard:
+        await cloning.wait()
+        return AgentCard("slow")
+
+    monkeypatch.setattr(house.memory, "prepare", prepare)
+    key = await house.start()
+    await house.say("one", "m1")
+    await house.until(lambda: preparing.FETCHING_MEMORY in [str(getattr(e, "message", "")) for e in house.events])
+    assert await house.conversations.abort(key)
+    await house.settled()
+    assert finished(house) == [(StopReason.CANCELLED, None)]
+    cloning.opened.set()
+    await house.say("two", "m2")
+    await house.settled()
+    assert finished(house)[1:] == [(StopReason.END_TURN, None)]
+
+
+async def test_r9_a_daemon_that_was_replaced_asks_no_model(house: House) -> None:
+    await house.start()
+    slow = house.toolbox.gates["slow"] = Gate()
+    house.models.play([ModelFailure(FailureKind.SERVER, "500")], says("never"))
+    await house.say("one", "m1")
+    await house.until_seen(seen.RetryAnnounced)
+    await house.until(lambda: house.clock.sleeping > 0)
+    with sqlite3.connect(house.folder / "lodger.db") as other:
+        other.execute("UPDATE ownership SET epoch = epoch + 1")
+    house.clock.advance(5)
+    await house.until_seen(seen.LoopFailed)
+    assert len(house.models.requests) == 1
+    assert not slow.reached.is_set()
 
 
 async def test_memory_news_is_announced_once_admitted_and_repeated_until_then(house: House) -> None:

@@ -34,6 +34,8 @@ EVERY_KIND: tuple[ConversationEvent, ...] = (
         (e.QueuedItem(QueueItemId("q-1"), CLIENT, "message", "user", [{"type": "text", "text": "x"}], WallTime(1.5)),),
         (e.QueueRemoval(CLIENT, "dequeued"),),
     ),
+    e.QueueBlocked(e.BlockedBy.QUESTION),
+    e.QueueBlocked(None),
     e.InputEchoed(MESSAGE, CLIENT, "hi"),
     e.AssistantText(RUN, MESSAGE, "o", "text"),
     e.ReasoningText(RUN, MESSAGE, "o", "text"),

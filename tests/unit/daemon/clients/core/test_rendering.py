@@ -194,6 +194,10 @@ CASES: list[tuple[e.ConversationEvent, dict[str, Any]]] = [
         e.RunStopped(RUN, StopReason.END_TURN),
         delta(message_type="stop_reason", stop_reason="end_turn", run_id="run-1", seq_id=7, type="message"),
     ),
+    (
+        e.QueueBlocked(e.BlockedBy.QUESTION),
+        {"type": "lodger_queue_blocked", "reason": "pending_approvals"},
+    ),
     (e.RunVoided(RUN), {"type": "lodger_run_voided", "run_id": "run-1"}),
     (
         e.LoopStatusChanged(e.LoopStatus.RETRYING_API_REQUEST, retry_at=AT),
