@@ -3,7 +3,9 @@
 import asyncio
 import getpass
 import sys
+from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from lodger_cli.places import local_daemon
 from lodger_cli.processes import StartError
@@ -11,12 +13,18 @@ from lodger_cli.terminal import Exit, fail, note, say, say_json
 from lodger_cli.wire import Frame, WireError
 
 
-def connect(provider: str, *, base_url: str, api_key_file: str, remove: bool, as_json: bool) -> None:
-    """Store a provider's address and key through the daemon, over its own socket."""
+def connect(provider: str, described: dict[str, str], *, api_key_file: str, remove: bool, as_json: bool) -> None:
+    """Store what a provider is and its key through the daemon, over its own socket.
+
+    Args:
+        described: `base_url`, `dialect`, `models` with commas between; what is empty is left to the daemon.
+    """
     if remove:
         frame: Frame = {"type": "disconnect_provider", "target": "local", "provider_id": provider}
     else:
-        fields = {"base_url": base_url, "api_key": _read_key(provider, api_key_file)}
+        fields = {**described, "api_key": _read_key(provider, api_key_file)}
+        if fields["api_key"] and _is_open_to_the_network(described.get("base_url", "")):
+            note("lodger: this address is not encrypted; whoever is between here and there can read the key")
         frame = {
             "type": "connect_provider",
             "target": "local",
@@ -67,6 +75,16 @@ def _read_key(provider: str, api_key_file: str) -> str:
     if sys.stdin.isatty():
         return getpass.getpass(f"API key of {provider} (empty for none): ").strip()
     return ""
+
+
+def _is_open_to_the_network(base_url: str) -> bool:
+    parts = urlsplit(base_url)
+    host = parts.hostname or ""
+    try:
+        stays_here = host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        stays_here = False
+    return parts.scheme == "http" and not stays_here
 
 
 def models(*, as_json: bool) -> None:

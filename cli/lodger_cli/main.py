@@ -324,6 +324,12 @@ def connect(
     api_key_file: Annotated[
         str, typer.Option(metavar="FILE", help="A file that holds the key; `-` reads it from standard input.")
     ] = "",
+    dialect: Annotated[
+        str, typer.Option(metavar="NAME", help="What it speaks: openai (the usual), anthropic or litellm.")
+    ] = "",
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A model it serves and does not list; may be repeated.")
+    ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Forget the provider and its key.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -333,7 +339,8 @@ def connect(
     """
     from lodger_cli.connect import connect as run
 
-    run(provider, base_url=base_url, api_key_file=api_key_file, remove=remove, as_json=as_json)
+    described = {"base_url": base_url, "dialect": dialect, "models": ",".join(model or ())}
+    run(provider, described, api_key_file=api_key_file, remove=remove, as_json=as_json)
 
 
 @app.command()
