@@ -8,18 +8,22 @@ import re
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from starlette.routing import WebSocketRoute
+from starlette.types import ASGIApp
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from lodger_hub.access.core.credentials import AuthClass
 from lodger_hub.access.core.lockout import WRONG_ATTEMPTS
 from lodger_hub.access.core.pairing import WRONG_CODES_PER_SOURCE
+from lodger_hub.access.gate import Gate
+from lodger_hub.app import GuardedRoute, hub_app
 from lodger_hub.sockets import PromptHttp
 from lodger_hub.store.sqlite import SqliteHubStore
 from support.hub_calls import call, http_of, lease_of, page_socket, paired, running_machine
@@ -261,6 +265,46 @@ async def test_w12_the_default_hub_has_no_route_without_a_class(hub: Hub) -> Non
     # The page, or the line that says that it has not been built.
     assert set(public.values()) in ({200}, {503})
     assert {one.value for one in AuthClass} == {"public", "machine", "client", "owner", "either", "git"}
+
+
+async def test_w8_w12_the_routes_of_a_started_hub_are_closed_to_everybody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Walks the table that the started hub really serves, so that a new route is covered as it comes."""
+    served: list[GuardedRoute] = []
+
+    def remember(table: Sequence[GuardedRoute], gate: Gate) -> ASGIApp:
+        served.extend(table)
+        return hub_app(table, gate)
+
+    monkeypatch.setattr("lodger_hub.server.hub_app", remember)
+    async with running_hub(tmp_path) as hub:
+        _, phone = await paired(hub)
+        machine = hub.token("machine")
+        strangers = {
+            AuthClass.MACHINE: (phone, hub.token("client")),
+            AuthClass.GIT: (phone, hub.token("client")),
+            AuthClass.CLIENT: (machine,),
+            AuthClass.OWNER: (phone, machine),
+            AuthClass.EITHER: (),
+        }
+        walked: set[str] = set()
+        async with http_of(hub) as http:
+            for line in served:
+                if line.needed is AuthClass.PUBLIC:
+                    continue
+                path = re.sub(r"\{[a-z_]+\}", "device-1", line.path)
+                path += "/agent-1/state.git/info/refs?service=git-upload-pack" if line.needed is AuthClass.GIT else ""
+                for token, wanted in (("", 401), *((one, 403) for one in strangers[line.needed])):
+                    headers = {"Authorization": f"Bearer {token}"} if token else {}
+                    if isinstance(line.route, WebSocketRoute):
+                        where = hub.url.replace("http", "ws") + path
+                        assert await refused_upgrade(where, additional_headers=headers) == wanted, line
+                    else:
+                        method = next(iter(line.methods), "GET")
+                        assert (await http.request(method, path, headers=headers)).status_code == wanted, line
+                    walked.add(line.path.rstrip("/"))
+        assert walked == {line.path.rstrip("/") for line in served if line.needed is not AuthClass.PUBLIC}
 
 
 @pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"])

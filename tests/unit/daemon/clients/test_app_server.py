@@ -104,8 +104,7 @@ async def test_plain_requests(listener: Listener) -> None:
     assert info["capabilities"]["split_channels"] is False
 
 
-async def test_a_name_rebound_to_loopback_is_refused(listener: Listener) -> None:
-    """W9"""
+async def test_w9_a_name_rebound_to_loopback_is_refused(listener: Listener) -> None:
     port = await listener.tcp()
     assert await upgrade(port, host="evil.test") == "403 Forbidden"
     assert (await get(port, "/app-server-info", Host=f"evil.test:{port}"))[0] == "403 Forbidden"
@@ -127,7 +126,7 @@ async def test_a_required_token(listener: Listener) -> None:
     assert await get(port, "/healthz") == ("200 OK", b"ok\n")
 
 
-async def test_a_token_for_those_nothing_else_vouches_for(listener: Listener) -> None:
+async def test_w2_w5_a_token_for_those_nothing_else_vouches_for(listener: Listener) -> None:
     port = await listener.tcp(AppServerOptions(CapabilityToken(sha256_hex=HASH, required=False)))
     assert await upgrade(port) == "101"
     assert await upgrade(port, Origin="http://localhost:3000") == "403 Forbidden"
@@ -138,8 +137,7 @@ async def test_a_token_for_those_nothing_else_vouches_for(listener: Listener) ->
     assert await upgrade(port, Authorization="Bearer garbage") == "401 invalid websocket bearer token"
 
 
-async def test_guessing_is_locked_out(listener: Listener) -> None:
-    """W3, W4"""
+async def test_w3_w4_guessing_is_locked_out(listener: Listener) -> None:
     alarms: list[tuple[str, float]] = []
     token = CapabilityToken(sha256_hex=HASH)
     port = await listener.tcp(AppServerOptions(token, on_lockout=lambda *alarm: alarms.append(alarm)))
@@ -158,8 +156,8 @@ async def test_guessing_is_locked_out(listener: Listener) -> None:
     assert answer.startswith("401")
 
 
-async def test_a_rotated_token_counts_at_once(listener: Listener, tmp_path: Path) -> None:
-    """W7, for new sockets"""
+async def test_w7_a_rotated_token_counts_at_once(listener: Listener, tmp_path: Path) -> None:
+    """For new sockets."""
     file = tmp_path / "token"
     old = ensure_token(file)
     assert ensure_token(file) == old == read_token(file)
@@ -219,8 +217,7 @@ async def test_a_stale_socket_is_replaced_and_a_living_one_is_not(listener: List
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-async def test_another_user_is_refused_everywhere(listener: Listener) -> None:
-    """W10"""
+async def test_w10_another_user_is_refused_everywhere(listener: Listener) -> None:
     import sys
     import tempfile
 
