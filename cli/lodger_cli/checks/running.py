@@ -76,7 +76,9 @@ def _hub(uplink: Facts, now: float) -> Finding:
                 "hub", f"connected to {uplink['url']}, heard {_ago(uplink['last_contact'], now)}", uplink["since"]
             )
         case "superseded":
-            advice = "Another process of this machine's name is at the hub. Stop that one, then start this one anew."
+            advice = (
+                f"End the other one: this one looks for itself{_next(uplink, now)}, or at once when it is started anew."
+            )
             words = uplink["reason"] or "another process has taken this machine's place"
             return Finding(
                 "hub", Verdict.WARNING, words, Problem.HUB_SUPERSEDED, advice, "lodger service restart", uplink["since"]
