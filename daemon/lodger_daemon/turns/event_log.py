@@ -136,7 +136,10 @@ class EventLog:
         So what was shown of a step is kept no later than the step itself, and only what tells of the latest commit can
         be lost in a crash. Raises: StoreError; then no event is lost.
         """
-        batches = [*self._handed, self._take_held()]
+        if held := self._take_held():
+            # Known to whoever writes meanwhile, in case this write fails and theirs does not.
+            self._handed.append(held)
+        batches = tuple(self._handed)
 
         def write(connection: sqlite3.Connection) -> T:
             for batch in batches:
@@ -145,8 +148,9 @@ class EventLog:
 
         try:
             result = await self._database.write(write)
-        except StoreError:
-            self._hand_over(batches[-1])
+        except BaseException:
+            if held:
+                self._database.write_soon(lambda connection: _insert(connection, self._key, held))
             raise
         self._handed = [batch for batch in self._handed if not any(batch is stored for stored in batches)]
         return result

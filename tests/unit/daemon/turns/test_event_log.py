@@ -1,5 +1,6 @@
 """Numbers, order and keeping of a conversation's events."""
 
+import asyncio
 import sqlite3
 from pathlib import Path
 
@@ -64,6 +65,25 @@ async def test_r10_who_resumes_while_the_disk_is_full_is_told_so_instead_of_miss
     resumed = await log.after(log.last_number - 2, 100)
     assert [one.number for one in resumed] == [log.last_number - 1, log.last_number]
     assert await log.after(log.last_number - 2, 100) == resumed
+    await log.aclose()
+    await database.aclose()
+    assert database.counts.soon_failed == 0
+
+
+async def test_r10_a_write_that_finds_room_leaves_out_nothing_of_one_that_finds_none(tmp_path: Path) -> None:
+    database, log = await opened(tmp_path)
+    await set_full(database, True)
+    before = log.last_number
+    log.publish(StatusNote("told with what finds no room", "info"))
+
+    def too_much(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO settings (key, value, updated_at) VALUES ('x', ?, 0)", (f'"{"x" * 50_000}"',))
+
+    failed, resumed = await asyncio.gather(log.write(too_much), log.after(before, 100), return_exceptions=True)
+    assert isinstance(failed, StoreFull)
+    assert isinstance(resumed, tuple)
+    assert [one.number for one in resumed] == [before + 1]
+    await set_full(database, False)
     await log.aclose()
     await database.aclose()
     assert database.counts.soon_failed == 0
