@@ -76,9 +76,9 @@ def _hub(uplink: Facts, now: float) -> Finding:
                 "hub", f"connected to {uplink['url']}, heard {_ago(uplink['last_contact'], now)}", uplink["since"]
             )
         case "superseded":
-            advice = (
-                f"End the other one: this one looks for itself{_next(uplink, now)}, or at once when it is started anew."
-            )
+            advice = "End the other one, then start this one anew."
+            if uplink["next_attempt_at"] is not None:
+                advice = f"End the other one; this one then takes its place again. It looks{_next(uplink, now)}."
             words = uplink["reason"] or "another process has taken this machine's place"
             return Finding(
                 "hub", Verdict.WARNING, words, Problem.HUB_SUPERSEDED, advice, "lodger service restart", uplink["since"]
@@ -91,14 +91,14 @@ def _hub(uplink: Facts, now: float) -> Finding:
                 heard = f"last heard {_ago(uplink['last_contact'], now)}"
             found = f"{uplink['url']} is not connected ({uplink['reason'] or state}), {heard}"
             return Finding(
-                "hub", Verdict.WARNING, found, Problem.HUB_AWAY, f"It keeps trying by itself{_next(uplink, now)}.",
+                "hub", Verdict.WARNING, found, Problem.HUB_AWAY, f"It tries by itself{_next(uplink, now)}.",
                 "lodger logs --part daemon", uplink["since"],
             )  # fmt: skip
 
 
 def _next(uplink: Facts, now: float) -> str:
     at = uplink["next_attempt_at"]
-    return "" if at is None else f", again in {span(max(0.0, at - now))}"
+    return "" if at is None else f" again in {span(max(0.0, at - now))}"
 
 
 def _models(facts: Facts, now: float) -> list[Finding]:

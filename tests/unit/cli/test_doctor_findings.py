@@ -73,7 +73,14 @@ def test_each_trouble_is_named_with_what_to_type(
 
 def test_the_next_planned_try_of_a_hub_that_is_away_is_told() -> None:
     [found] = troubles(uplink=AWAY)
-    assert found.advice == "It keeps trying by itself, again in 8 s."
+    assert found.advice == "It tries by itself again in 8 s."
+
+
+def test_a_machine_that_was_superseded_says_whether_it_looks_for_itself() -> None:
+    superseded = {**HUB, "state": "superseded"}
+    assert troubles(uplink=superseded)[0].advice == "End the other one, then start this one anew."
+    [found] = troubles(uplink={**superseded, "next_attempt_at": NOW + 40})
+    assert found.advice == "End the other one; this one then takes its place again. It looks again in 40 s."
 
 
 def test_a_link_that_is_just_being_made_is_no_trouble() -> None:
