@@ -1,10 +1,11 @@
 """Conversations as things of their own: made, described, forked. No turn takes part in it."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from lodger_daemon.backends.core.elision import with_new_ids
 from lodger_daemon.clock import WallTime
 from lodger_daemon.identity import AgentId, ConversationId, ConversationKey, MessageId
 from lodger_daemon.store import conversation_rows, message_rows
@@ -103,7 +104,7 @@ def fork(
     spoken: list[MessageId] = []
     for message in _transcript(connection, source, end):
         copy = copies[message.message_id] = new_id()
-        message_rows.append(connection, fresh, _copy(message, copy), in_context=False)
+        message_rows.append(connection, fresh, _copy(message, copy, copies), in_context=False)
         if message.kind is not MessageKind.SUMMARY:
             spoken.append(copy)
     seen = [copies[old] for old in map(MessageId, record.in_context_message_ids) if old in copies]
@@ -129,8 +130,8 @@ def _transcript(connection: sqlite3.Connection, source: ConversationKey, end: in
         after = page[-1].message_id
 
 
-def _copy(message: StoredMessage, message_id: MessageId) -> NewMessage:
-    content = message.content
+def _copy(message: StoredMessage, message_id: MessageId, copies: Mapping[MessageId, MessageId]) -> NewMessage:
+    content = with_new_ids(message.content, copies) if isinstance(message.content, dict) else message.content
     if isinstance(content, dict) and "calls_message_id" in content:
         content = {**content, "calls_message_id": part_id(message_id, CALLS_PART)}
     return NewMessage(

@@ -33,7 +33,9 @@ from lodger_tools.json_value import JsonObject
 
 COMPACTIONS_PER_STEP: Final = 2
 
+COMPACTING_NOTE = "The conversation has grown long; its earlier part is being summarised."
 COMPACTED_NOTE = "The conversation had grown long; its earlier part was replaced by a summary."
+CUT_DOWN_NOTE = "To fit into the model's window, long results and old images are shown to it in part only."
 
 
 async def build(desk: Desk, work: TurnWork, reminder: str | None) -> str | None:
@@ -75,7 +77,11 @@ def new_step(desk: Desk, built: BuiltRequest) -> Step:
 async def compact(desk: Desk, work: TurnWork | None, options: Options | None = None) -> NotCompacted | None:
     """None when the conversation got shorter. The prompt is compiled anew for the next request."""
     waiting = work.pending if work is not None else None
-    compaction = await desk.backend.compact(desk.standing(work), desk.live.transcript, waiting, options)
+
+    def begins() -> None:
+        desk.publish(StatusNote(COMPACTING_NOTE, "info"))
+
+    compaction = await desk.backend.compact(desk.standing(work), desk.live.transcript, waiting, options, begins)
     if isinstance(compaction, NotCompacted):
         return compaction
     kept = [message.message_id for message in compaction.kept]
@@ -92,7 +98,7 @@ async def compact(desk: Desk, work: TurnWork | None, options: Options | None = N
         desk.live.change_state(system_prompt=None)
 
     await finish_regardless(commit())
-    desk.publish(StatusNote(COMPACTED_NOTE, "info"))
+    desk.publish(StatusNote(COMPACTED_NOTE if compaction.summary.content.get("hidden") else CUT_DOWN_NOTE, "info"))
     return None
 
 

@@ -4,7 +4,7 @@ The transcript keeps everything. What is left out is written down with the summa
 bytes after a restart, until the next compaction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -56,6 +56,18 @@ def elision_of(summary: TranscriptMessage) -> Elision:
         results=frozenset(MessageId(str(one)) for one in list_of(stored, "results")),
         keeps_characters=keeps if isinstance(keeps, int) and keeps >= 0 else RESULT_KEEPS_CHARACTERS,
     )
+
+
+def with_new_ids(content: JsonObject, ids: Mapping[MessageId, MessageId]) -> JsonObject:
+    """A summary's content in a copy of its conversation, whose messages have ids of their own."""
+    stored = content.get("left_out")
+    if not isinstance(stored, dict):
+        return content
+    renamed: JsonObject = dict(stored)
+    for name in ("images", "results"):
+        known = [MessageId(str(one)) for one in list_of(stored, name)]
+        renamed[name] = [ids[one] for one in known if one in ids]
+    return {**content, "left_out": renamed}
 
 
 def as_shown(message: TranscriptMessage, elision: Elision) -> TranscriptMessage:

@@ -209,11 +209,13 @@ class LocalBackend:
         transcript: LocalConversation,
         waiting: TranscriptMessage | None = None,
         options: Options | None = None,
+        begins: Callable[[], None] = lambda: None,
     ) -> Compaction | NotCompacted:
         """At most one summary, and only if the conversation gets shorter by it.
 
         Args:
             waiting: the person's message that will follow.
+            begins: called before the model is asked, which may take minutes.
         """
         options = options or Options()
         budget = await self._standing_budget(standing, transcript)
@@ -221,6 +223,8 @@ class LocalBackend:
         planned = plan(transcript.in_context, budget, waiting_tokens, options, transcript.elision)
         if planned is None:
             return NotCompacted("There is nothing to shorten in this conversation.")
+        if planned.hidden:
+            begins()
         try:
             summary = await self._summary(standing, planned, budget, options)
         except ModelFailure as error:
@@ -276,8 +280,8 @@ class LocalBackend:
     async def _with_answer_limit(
         self, request: ModelRequest, estimated_tokens: int, transcript: LocalConversation
     ) -> ModelRequest:
-        """Near the end of the window an answer may take what was kept for it: some providers refuse a request whose
-        longest possible answer would not fit."""
+        """Near the end of the window an answer may take half of what is left, and all that was kept for it: some
+        providers refuse a request whose longest possible answer would not fit."""
         info = await self._describe(request.handle)
         if info is None:
             return request
@@ -285,7 +289,8 @@ class LocalBackend:
         room = budget.window - estimated_tokens
         if room >= info.max_output_tokens:
             return request
-        return replace(request, max_output_tokens=max(min(room, budget.reserve), SMALLEST_ANSWER))
+        limit = max(min(room, budget.reserve), room // 2, SMALLEST_ANSWER)
+        return replace(request, max_output_tokens=min(limit, info.max_output_tokens))
 
     async def _standing_budget(self, standing: Standing, transcript: LocalConversation) -> Budget:
         prompt = standing.system_prompt

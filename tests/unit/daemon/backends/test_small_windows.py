@@ -65,6 +65,12 @@ async def test_a_result_too_long_for_the_window_is_shown_without_its_middle(hous
     whole = [message for message in messages if message["message_type"] == "tool_return_message"]
     assert whole[0]["tool_return"] == "line of output\n" * 2_000
     before = house.models.requests[-1].messages
+    forked, original = await house.conversations.fork_conversation(house.key), house.key
+    house.key = forked
+    await turn(house, "in a fork", 5)
+    assert "characters of this result were left out" in str(house.models.requests[-1].messages)
+    assert len(str(house.models.requests[-1].messages)) < 10_000
+    house.key = original
     await house.crash()
     await house.restart()
     await turn(house, "again", 2)
