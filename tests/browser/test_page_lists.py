@@ -43,7 +43,9 @@ async def test_conversations_are_named_put_away_and_deleted(rig: PageRig, browse
     await page.press("More about Garden")
     await page.press("Delete")
     await page.sees("What was said in it stays in this machine's database")
+    assert await focused(page) == "Keep it", "the keyboard's place is not lost"
     await page.press("Keep it")
+    await page.until("document.activeElement.innerText === 'Delete'", "and it comes back")
     await page.press("Delete")
     await page.press("Really delete")
     await page.gone("Garden")
@@ -104,7 +106,14 @@ async def rename(page: Page, what: str, name: str) -> None:
     await page.type(".manage input", name, instead=True)
     await page.press("Rename")
     await page.until("!document.querySelector('.manage')", "the machine has taken it")
+    await page.until(
+        "!!document.activeElement.getAttribute('aria-label')?.startsWith('More about')", "the focus is back"
+    )
     await page.sees(name)
+
+
+async def focused(page: Page) -> str:
+    return str(await page.run("document.activeElement.innerText"))
 
 
 async def titles(client: Client) -> list[str | None]:
@@ -192,7 +201,7 @@ async def test_a_page_in_the_background_notifies(rig: PageRig, browser: Browser)
         here = await open_conversation(client)
         await here.say(script({"calls": [write]}, {"text": "second answer"}))
         question = await here.question()
-        asks = ["Lodger asks", "May it use Write?"]
+        asks = ["Lodger asks", "May the agent use Write?"]
         await page.until(f"{SHOWN}.then((all) => all.includes({json.dumps(' | '.join(asks))}))", "the question is told")
         await here.answer(question, "deny", "not now")
         await here.finished()
@@ -200,7 +209,7 @@ async def test_a_page_in_the_background_notifies(rig: PageRig, browser: Browser)
         other = await open_conversation(client, new=True)
         await other.say(script({"calls": [write]}, {"text": "third answer"}))
         await other.question()
-        elsewhere = "Lodger asks | Conversation: may it use Write?"
+        elsewhere = "Lodger asks | Conversation: a question waits (Write)."
         await page.until(f"{SHOWN}.then((all) => all.includes({json.dumps(elsewhere)}))", "one elsewhere too", 90)
     places = await page.run(
         "navigator.serviceWorker.getRegistration().then((one) => one.getNotifications())"

@@ -134,6 +134,8 @@ async def test_every_view(rig: PageRig, browser: Browser) -> None:
     await page.press("More about Lodger")
     await page.press("Status")
     await page.sees("Sandbox")
+    await page.sees("Spent today by Lodger")
+    await page.sees("price of 6 steps unknown", "dl")
     await look(page, "status")
     await page.press("Conversations")
     await page.press("Memory of Lodger")
@@ -213,6 +215,7 @@ async def test_the_keyboard_alone_will_do(rig: PageRig, browser: Browser) -> Non
     await key(page, "Enter", 13, "\r")
     await page.sees("Shall I add it?", "article.agent-message")
     await idle(page)
+    await page.sees("The backups run", "[aria-live=polite]")
     await page.run("document.activeElement.blur()")
     seen: list[str] = []
     for _ in range(24):

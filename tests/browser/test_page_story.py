@@ -310,3 +310,33 @@ async def test_a_question_waits_for_the_person(rig: PageRig, browser: Browser) -
         await conversation.finished()
     await until(path.exists, "the file is written")
     await page.sees("done", "article.agent-message")
+
+
+async def test_the_agent_asks_the_person_something(rig: PageRig, browser: Browser) -> None:
+    page = await rig.paired(browser, "phone")
+    await rig.conversation(page)
+    options = [{"label": "Red", "description": "warm"}, {"label": "Blue", "description": "cool"}]
+    questions = [
+        {"question": "Which colour?", "header": "Colour", "multiSelect": False, "options": options},
+        {
+            "question": "Which days?",
+            "header": "Days",
+            "multiSelect": True,
+            "options": [{"label": "Mon"}, {"label": "Tue"}],
+        },
+    ]
+    ask = {"name": "AskUserQuestion", "arguments": {"questions": questions}}
+    await say(page, script({"calls": [ask]}, {"text": "thank you"}))
+    await page.sees("Which colour?", ".question")
+    assert await page.run("document.querySelector('.question .main').disabled"), "both want an answer"
+    await page.press("Blue cool", "label.check")
+    await page.press("Tue", "label.check")
+    await page.type("[aria-label='Other words: Which days?']", "and Friday")
+    await page.screenshot(artifact("choices.png"))
+    await page.press("Answer")
+    await page.sees("thank you", "article.agent-message")
+    await idle(page)
+    bodies = json.dumps([request["body"] for request in await rig.endpoint.requests()])
+    assert "Which colour?\\n  Blue" in bodies
+    assert "Which days?\\n  Tue, and Friday" in bodies
+    assert page.faults == []

@@ -10,7 +10,7 @@ import { type Item, itemsOf, merged, type UserItem, userKey, withItem } from "./
 import type { Letter } from "./outbox";
 import type { Place } from "./place";
 import { causesOf, type Queued, readQueue } from "./queue";
-import { type Question, readQuestion } from "./questions";
+import { askedWords, decisionOf, type Question, readQuestion, type Word } from "./questions";
 import { Resume } from "./resume";
 
 /** The first clone of an agent on a machine may take its time. */
@@ -110,9 +110,8 @@ export class Conversation {
     return this.doing(() => this.link.request({ type: "abort_message", runtime: this.runtime }));
   }
 
-  async answer(question: Question, allow: boolean, always: boolean): Promise<boolean> {
-    const chosen = always ? { selected_permission_suggestion_ids: question.suggestions.map((one) => one.id) } : {};
-    const decision: Frame = allow ? { behavior: "allow", ...chosen } : { behavior: "deny", message: "the person said no" };
+  async answer(question: Question, word: Word): Promise<boolean> {
+    const decision = decisionOf(question, word);
     const payload: Frame = { kind: "approval_response", request_id: question.id, decision };
     return this.doing(async () => {
       const answer = await this.link.request({ type: "input", runtime: this.runtime, payload });
@@ -325,8 +324,8 @@ export class Conversation {
   private ask(question: Question): void {
     if (!question.id || this.questions.value.some((one) => one.id === question.id)) return;
     this.questions.value = [...this.questions.value, question];
-    announce(`The agent asks to use ${question.toolName}.`, true);
-    this.notify(`${this.agentName.value || "The agent"} asks`, `May it use ${question.toolName}?`);
+    announce(askedWords(question), true);
+    this.notify(`${this.agentName.value || "The agent"} asks`, askedWords(question));
   }
 
   private settle(questionId: string): void {

@@ -1,3 +1,4 @@
+import { ASK_TOOL, readChoices, SPEND_TOOL } from "./choices";
 import { asList, asNumber, asObject, asText, type Frame, type Json } from "../json";
 
 export interface DiffLine {
@@ -35,6 +36,37 @@ export function readQuestion(id: string, request: Frame): Question {
       .filter((one) => one.id),
     diffs: asList(request["diffs"]).map(readDiff),
   };
+}
+
+/** A person's word on a question. */
+export type Word =
+  | { readonly kind: "allow"; readonly always: boolean }
+  | { readonly kind: "answer"; readonly input: Frame }
+  | { readonly kind: "deny" };
+
+/** The word as the machine takes it. */
+export function decisionOf(question: Question, word: Word): Frame {
+  switch (word.kind) {
+    case "allow":
+      if (!word.always) return { behavior: "allow" };
+      return { behavior: "allow", selected_permission_suggestion_ids: question.suggestions.map((one) => one.id) };
+    case "answer":
+      return { behavior: "allow", updated_input: word.input };
+    case "deny":
+      return { behavior: "deny", message: "the person said no" };
+  }
+}
+
+/** What is asked, in a line. */
+export function askedWords(question: Question): string {
+  switch (question.toolName) {
+    case ASK_TOOL:
+      return readChoices(question.input)[0]?.question ?? "The agent wants to know something.";
+    case SPEND_TOOL:
+      return "A limit of spending is reached. Go on?";
+    default:
+      return `May the agent use ${question.toolName}?`;
+  }
 }
 
 function readDiff(value: Json): Diff {

@@ -151,7 +151,7 @@ export class Directory {
       if (one.asks.length <= (known?.asks.length ?? 0)) continue;
       const where = this.title(one.agentId, one.conversationId);
       announce(`A question waits in ${where}.`, false);
-      this.notify(one, `${this.agentName(one.agentId)} asks`, `${where}: may it use ${one.asks.at(-1)}?`);
+      this.notify(one, `${this.agentName(one.agentId)} asks`, `${where}: a question waits (${one.asks.at(-1)}).`);
     }
     for (const one of before.filter((busy) => busy.working && !isOpen(busy))) {
       if (busyAt(found, one.agentId, one.conversationId)?.working) continue;

@@ -123,12 +123,12 @@ function AgentCard({ agent, machineId, directory }: Props & { agent: Agent }): J
           <a class="button quiet" href={paths.memory(machineId, agent.id)} aria-label={`Memory of ${agent.name}`}>
             Memory
           </a>
-          <More what={agent.name} open={more} onToggle={() => setMore(!more)} />
+          <More id={agent.id} what={agent.name} open={more} onToggle={() => setMore(!more)} />
         </div>
       </div>
       {more ? (
         <Manage
-          id={`name-${agent.id}`}
+          id={agent.id}
           what={agent.name}
           name={agent.name}
           limit={NAME_CHARS}
@@ -201,11 +201,11 @@ function Row({ one, agent, machineId, directory }: Props & { one: Listed; agent:
           <span class="clip">{title}</span>
           {busy && badgeOf(busy) ? <Badge busy={busy} /> : <span class="soft">{one.at === null ? "" : since(one.at)}</span>}
         </a>
-        <More what={title} open={more} onToggle={() => setMore(!more)} />
+        <More id={`${agent.id}-${one.id}`} what={title} open={more} onToggle={() => setMore(!more)} />
       </div>
       {more ? (
         <Manage
-          id={`title-${agent.id}-${one.id}`}
+          id={`${agent.id}-${one.id}`}
           what={title}
           name={one.title}
           limit={TITLE_CHARS}

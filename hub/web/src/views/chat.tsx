@@ -44,7 +44,7 @@ export function ChatView({ machineId, agentId, conversationId }: Place): JSX.Ele
       <Transcript chat={chat} machineName={state.kind === "machine_offline" ? state.machine.name : ""} onRewrite={setRewritten} />
       <div class="foot">
         {chat.questions.value.map((question) => (
-          <QuestionCard key={question.id} question={question} onAnswer={(allow, always) => chat.answer(question, allow, always)} />
+          <QuestionCard key={question.id} question={question} onAnswer={(word) => chat.answer(question, word)} />
         ))}
         <QueueView chat={chat} onRewrite={setRewritten} />
         <Trouble text={chat.trouble.value} />

@@ -1,12 +1,13 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useState } from "preact/hooks";
 import { words } from "../link/words";
+import { focusOn, rescueFocus } from "../ui/focus";
 import { Trouble } from "../ui/parts";
 
 /** The button that unfolds what can be done with something, and says of what. */
-export function More(props: { what: string; open: boolean; onToggle: () => void }): JSX.Element {
+export function More(props: { id: string; what: string; open: boolean; onToggle: () => void }): JSX.Element {
   return (
-    <button type="button" class="more quiet" aria-label={`More about ${props.what}`} aria-expanded={props.open} onClick={props.onToggle}>
+    <button type="button" id={`more-${props.id}`} class="more quiet" aria-label={`More about ${props.what}`} aria-expanded={props.open} onClick={props.onToggle}>
       <svg viewBox="0 0 24 24" aria-hidden="true">
         <circle cx="5" cy="12" r="1.8" />
         <circle cx="12" cy="12" r="1.8" />
@@ -48,6 +49,8 @@ export function Manage(props: Props): JSX.Element {
     try {
       await act();
       props.onDone();
+      focusOn(`more-${props.id}`);
+      rescueFocus();
     } catch (error) {
       setTrouble(words(error));
       setBusy(false);
@@ -62,9 +65,9 @@ export function Manage(props: Props): JSX.Element {
           void run(() => props.onRename(name.trim()));
         }}
       >
-        <label for={props.id}>Name</label>
+        <label for={`name-${props.id}`}>Name</label>
         <div class="pair-row">
-          <input id={props.id} value={name} maxLength={props.limit} onInput={(event) => setName(event.currentTarget.value)} />
+          <input id={`name-${props.id}`} value={name} maxLength={props.limit} onInput={(event) => setName(event.currentTarget.value)} />
           <button type="submit" disabled={busy || !name.trim() || name.trim() === props.name}>
             Rename
           </button>
@@ -78,7 +81,15 @@ export function Manage(props: Props): JSX.Element {
             <button type="button" class="danger" disabled={busy} onClick={() => void run(removal.act)}>
               Really {removal.word.toLowerCase()}
             </button>
-            <button type="button" class="quiet" onClick={() => setAsking(false)}>
+            <button
+              type="button"
+              id={`keep-${props.id}`}
+              class="quiet"
+              onClick={() => {
+                setAsking(false);
+                focusOn(`remove-${props.id}`);
+              }}
+            >
               Keep it
             </button>
           </div>
@@ -91,7 +102,16 @@ export function Manage(props: Props): JSX.Element {
             </button>
           ) : null}
           {removal ? (
-            <button type="button" class="danger" disabled={busy} onClick={() => setAsking(true)}>
+            <button
+              type="button"
+              id={`remove-${props.id}`}
+              class="danger"
+              disabled={busy}
+              onClick={() => {
+                setAsking(true);
+                focusOn(`keep-${props.id}`);
+              }}
+            >
               {removal.word}
             </button>
           ) : null}

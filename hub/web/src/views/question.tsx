@@ -1,32 +1,58 @@
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
-import type { Diff, Question } from "../chat/questions";
+import { useEffect, useState } from "preact/hooks";
+import { ASK_TOOL, readChoices, SPEND_TOOL } from "../chat/choices";
+import { askedWords, type Diff, type Question, type Word } from "../chat/questions";
 import { asText } from "../json";
 import { now } from "../ui/ages";
 import { CodeBlock } from "../ui/code";
+import { rescueFocus } from "../ui/focus";
+import { Choices } from "./choices";
 
 interface Props {
   readonly question: Question;
-  readonly onAnswer: (allow: boolean, always: boolean) => Promise<boolean>;
+  readonly onAnswer: (word: Word) => Promise<boolean>;
 }
 
-/** What the agent wants to do, exactly as it would be done, and the person's word on it. */
+/** What the agent wants to do, exactly as it would be done, or to know; and the person's word on it. */
 export function QuestionCard({ question, onAnswer }: Props): JSX.Element {
   const [busy, setBusy] = useState(false);
-  const give = async (allow: boolean, always: boolean): Promise<void> => {
+  useEffect(() => rescueFocus, []);
+  const give = async (word: Word): Promise<void> => {
     setBusy(true);
-    if (!(await onAnswer(allow, always))) setBusy(false);
+    if (!(await onAnswer(word))) setBusy(false);
   };
+  const isChoice = question.toolName === ASK_TOOL && readChoices(question.input).length > 0;
   return (
-    <section class="question" aria-label={`Question: may the agent use ${question.toolName}?`}>
-      <h2>May the agent use {question.toolName}?</h2>
-      {question.reason ? <p class="soft reason">{question.reason}</p> : null}
-      <div class="question-body">
-        <Asked question={question} />
-        {question.diffs.map((diff, place) => (
-          <DiffView key={place} diff={diff} />
-        ))}
-      </div>
+    <section class="question" aria-label={`Question: ${askedWords(question)}`}>
+      <h2>{isChoice ? "The agent asks you" : askedWords(question)}</h2>
+      {question.reason && !isChoice ? <p class="soft reason">{question.reason}</p> : null}
+      {isChoice ? (
+        <Choices
+          question={question}
+          busy={busy}
+          onAnswers={(input) => void give({ kind: "answer", input })}
+          onSkip={() => void give({ kind: "deny" })}
+        />
+      ) : (
+        <Permission question={question} busy={busy} onWord={(word) => void give(word)} />
+      )}
+      {question.expiresAt === null ? null : <p class="soft small">{left(question.expiresAt - now.value)}</p>}
+    </section>
+  );
+}
+
+function Permission({ question, busy, onWord }: { question: Question; busy: boolean; onWord: (word: Word) => void }): JSX.Element {
+  const isSpend = question.toolName === SPEND_TOOL;
+  return (
+    <>
+      {isSpend ? null : (
+        <div class="question-body">
+          <Asked question={question} />
+          {question.diffs.map((diff, place) => (
+            <DiffView key={place} diff={diff} />
+          ))}
+        </div>
+      )}
       {question.suggestions.length ? (
         <div id={`always-${question.id}`} class="standing" role="group" aria-label="What Always would keep" tabIndex={0}>
           {question.suggestions.map((one) => (
@@ -35,11 +61,11 @@ export function QuestionCard({ question, onAnswer }: Props): JSX.Element {
         </div>
       ) : null}
       <div class="answers">
-        <button type="button" class="main" disabled={busy} onClick={() => void give(true, false)}>
-          Allow
+        <button type="button" class="main" disabled={busy} onClick={() => onWord({ kind: "allow", always: false })}>
+          {isSpend ? "Go on" : "Allow"}
         </button>
-        <button type="button" disabled={busy} onClick={() => void give(false, false)}>
-          Deny
+        <button type="button" disabled={busy} onClick={() => onWord({ kind: "deny" })}>
+          {isSpend ? "Stop here" : "Deny"}
         </button>
         {question.suggestions.length ? (
           <button
@@ -47,14 +73,13 @@ export function QuestionCard({ question, onAnswer }: Props): JSX.Element {
             class="quiet"
             disabled={busy}
             aria-describedby={`always-${question.id}`}
-            onClick={() => void give(true, true)}
+            onClick={() => onWord({ kind: "allow", always: true })}
           >
             Always
           </button>
         ) : null}
       </div>
-      {question.expiresAt === null ? null : <p class="soft small">{left(question.expiresAt - now.value)}</p>}
-    </section>
+    </>
   );
 }
 

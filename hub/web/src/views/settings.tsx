@@ -6,12 +6,17 @@ import { paths } from "../route";
 import { end, session } from "../session";
 import { since } from "../ui/ages";
 import { allowNotifications, notifying } from "../ui/attention";
+import { focusOn, rescueFocus } from "../ui/focus";
 import { Head, Trouble } from "../ui/parts";
 
 export function SettingsView(): JSX.Element {
   const [found, setFound] = useState<Device[]>([]);
   const [trouble, setTrouble] = useState("");
   const [asking, setAsking] = useState("");
+  const ask = (what: string): void => {
+    setAsking(what);
+    focusOn("really");
+  };
   const look = async (): Promise<void> => {
     try {
       setFound(await devices());
@@ -33,6 +38,7 @@ export function SettingsView(): JSX.Element {
       setTrouble(words(error));
     }
     setAsking("");
+    rescueFocus();
   };
   const forget = async (): Promise<void> => {
     const own = session.value?.deviceId;
@@ -73,11 +79,11 @@ export function SettingsView(): JSX.Element {
                     <span class="soft">, seen {device.lastSeenAt === null ? "never" : since(device.lastSeenAt)}</span>
                   </span>
                   {device.isCaller ? null : asking === device.id ? (
-                    <button type="button" class="danger small" onClick={() => void remove(device)}>
+                    <button type="button" id="really" class="danger small" onClick={() => void remove(device)}>
                       Really remove
                     </button>
                   ) : (
-                    <button type="button" class="quiet small" aria-label={`Remove ${device.name}`} onClick={() => setAsking(device.id)}>
+                    <button type="button" class="quiet small" aria-label={`Remove ${device.name}`} onClick={() => ask(device.id)}>
                       Remove
                     </button>
                   )}
@@ -89,11 +95,11 @@ export function SettingsView(): JSX.Element {
           <h2 id="own">This device</h2>
           <p class="soft">Paired as {session.value?.name}. Forgetting it removes its key and drafts from this browser.</p>
           {asking === "own" ? (
-            <button type="button" class="danger" onClick={() => void forget()}>
+            <button type="button" id="really" class="danger" onClick={() => void forget()}>
               Really forget this device
             </button>
           ) : (
-            <button type="button" onClick={() => setAsking("own")}>
+            <button type="button" onClick={() => ask("own")}>
               Forget this device
             </button>
           )}

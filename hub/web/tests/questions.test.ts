@@ -1,0 +1,48 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { readChoices, withAnswers } from "../src/chat/choices";
+import { askedWords, decisionOf, readQuestion } from "../src/chat/questions";
+
+const input = {
+  questions: [
+    { question: "Which colour?", header: "Colour", multiSelect: false, options: [{ label: "Red" }, { label: "Blue", description: "cool" }] },
+    { question: "Which days?", multiSelect: true, options: [{ label: "Mon" }, { label: "Tue" }, { nonsense: 1 }] },
+  ],
+};
+
+test("an answer goes back in the arguments, as recorded", () => {
+  const [first] = input.questions;
+  const one = { questions: [first!] };
+  const given = withAnswers(one, { "Which colour?": { chosen: ["Blue"], written: "" } });
+  assert.deepEqual(given, { ...one, answers: { "Which colour?": "Blue" } });
+  const question = readQuestion("perm-1", { tool_name: "AskUserQuestion", input: one });
+  assert.deepEqual(decisionOf(question, { kind: "answer", input: given! }), { behavior: "allow", updated_input: given });
+});
+
+test("every question needs an answer, a choice or words", () => {
+  assert.equal(withAnswers(input, { "Which colour?": { chosen: ["Red"], written: "" } }), null);
+  const given = withAnswers(input, {
+    "Which colour?": { chosen: [], written: " teal " },
+    "Which days?": { chosen: ["Mon", "Tue"], written: "and Friday" },
+  });
+  assert.deepEqual(given?.["answers"], { "Which colour?": "teal", "Which days?": ["Mon", "Tue", "and Friday"] });
+});
+
+test("what cannot be read is left out", () => {
+  assert.deepEqual(readChoices(input)[1]?.options.map((option) => option.label), ["Mon", "Tue"]);
+  assert.deepEqual(readChoices({ questions: [7, { question: 7 }, null] }), []);
+});
+
+test("a question in a line", () => {
+  const asked = (tool_name: string, more: object = {}): string => askedWords(readQuestion("q", { tool_name, input: more as never }));
+  assert.equal(asked("Bash"), "May the agent use Bash?");
+  assert.equal(asked("AskUserQuestion", input), "Which colour?");
+  assert.equal(asked("SpendLimit"), "A limit of spending is reached. Go on?");
+});
+
+test("always names the rules that were shown", () => {
+  const question = readQuestion("q", { tool_name: "Bash", permission_suggestions: [{ id: "save-default", text: "t" }, { text: "no id" }] });
+  assert.deepEqual(decisionOf(question, { kind: "allow", always: true }), { behavior: "allow", selected_permission_suggestion_ids: ["save-default"] });
+  assert.deepEqual(decisionOf(question, { kind: "allow", always: false }), { behavior: "allow" });
+  assert.equal(decisionOf(question, { kind: "deny" })["behavior"], "deny");
+});
