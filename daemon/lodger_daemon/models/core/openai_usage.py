@@ -1,9 +1,10 @@
 """Token counts of a chat completion, wherever a server puts them and whatever it calls them."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from lodger_daemon.models.contract import Usage
-from lodger_daemon.models.core.json_fields import as_count, as_list, as_object
+from lodger_daemon.models.core.json_fields import as_count, as_object
 from lodger_tools.json_value import JsonObject
 
 _NANO_PER_USD: Final = 1_000_000_000
@@ -12,13 +13,24 @@ _COST_LIMIT_USD: Final = 1e6
 
 def usage_in(answer: JsonObject) -> Usage | None:
     """Of a chunk or a whole answer; None when it says nothing, or nothing but zeros."""
-    first = as_object(next(iter(as_list(answer.get("choices"))), None))
-    places = (answer.get("usage"), first.get("usage"), as_object(answer.get("x_groq")).get("usage"))
-    for usage in map(as_object, places):
+    for usage in _places(answer):
         found = usage_of(usage)
         if found.prompt or found.completion:
             return found
-    return _from_timings(as_object(answer.get("timings")))
+    timings = answer.get("timings")
+    return _from_timings(timings) if isinstance(timings, dict) else None
+
+
+def _places(answer: JsonObject) -> Iterator[JsonObject]:
+    """Objects only: most chunks have none, and this is asked of every chunk."""
+    if isinstance(usage := answer.get("usage"), dict):
+        yield usage
+    choices = answer.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    if isinstance(first, dict) and isinstance(usage := first.get("usage"), dict):
+        yield usage
+    if isinstance(groq := answer.get("x_groq"), dict):
+        yield as_object(groq.get("usage"))
 
 
 def usage_of(usage: JsonObject) -> Usage:
