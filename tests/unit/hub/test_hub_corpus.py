@@ -16,7 +16,13 @@ from lodger_hub.access.core.pairing import ALPHABET, CODE_CHARACTERS, NAME_CHARA
 from lodger_hub.access.core.sources import LOOPBACK, source_of_call
 from lodger_hub.api.bodies import PairBody, PairingBody, RegisterBody, parse_body
 from lodger_hub.errors import RequestRefused
-from lodger_hub.mailbox.core.letters import Letter, NoLetter, read_acknowledgement, read_letter
+from lodger_hub.mailbox.core.letters import (
+    ID_CHARACTERS,
+    Letter,
+    NoLetter,
+    read_acknowledgement,
+    read_letter,
+)
 from lodger_hub.relay.core.bare import ForOne, downward, parse, runtime_of, upward
 from lodger_hub.store.contract import TokenRole
 from lodger_protocol.relay import MalformedRelayMessage, RelayHeader, is_enveloped, unwrap, unwrap_text
@@ -37,6 +43,8 @@ def letter(raw: bytes) -> None:
     if isinstance(read, Letter):
         again = json.loads(read.frame)
         assert (again["type"], again["request_id"], again["payload"]["kind"]) == ("input", "mail-1", "create_message")
+        assert read.client_message_id.isprintable()
+        assert 1 <= len(read.client_message_id) <= ID_CHARACTERS
         # What the machine reads is what was judged here.
         assert read_letter(read.frame, "mail-1") == read
         read.frame.encode()
