@@ -57,12 +57,16 @@ class Spend:
         self._limits = limits
         self._prices = prices
         self._day_of = day_of
+        self._looked_up: set[str] = set()
         self._priced_by_provider: set[str] = set()
         """Models whose provider told what a step had cost."""
 
     async def reached(self, agent_id: AgentId, turn_id: TurnId, handle: str) -> LimitReached | None:
-        # Also without limits: so the price is at hand when the step ends.
-        price = await asyncio.to_thread(self._prices.of, handle)
+        if handle not in self._looked_up:
+            # Also without limits: the price must be at hand when the step ends, and its table is a file.
+            await asyncio.to_thread(self._prices.of, handle)
+            self._looked_up.add(handle)
+        price = self._prices.of(handle)
         if not self._limits.any:
             return None
         day = self._day_of(self._clock.wall())
