@@ -34,6 +34,9 @@ from lodger_tools.json_value import Json, JsonObject
 
 CHARACTERS_PER_TOKEN: Final = 4
 """The usual rule of thumb for English text; only where a provider tells no usage."""
+MOST_TOKENS: Final = 10**12
+MOST_NANO_USD: Final = 10**15
+"""A million dollars. What a provider reports beyond is nonsense, and sums of it would not fit into the database."""
 
 
 def local_day(at: WallTime) -> LocalDay:
@@ -94,11 +97,11 @@ class Spend:
             handle=handle,
             day=self._day_of(now),
             at=now,
-            prompt_tokens=usage.prompt,
-            completion_tokens=usage.completion,
-            cached_tokens=usage.cached,
-            cache_written_tokens=usage.cache_written,
-            cost_nano_usd=self._cost(handle, usage),
+            prompt_tokens=min(usage.prompt, MOST_TOKENS),
+            completion_tokens=min(usage.completion, MOST_TOKENS),
+            cached_tokens=min(usage.cached, MOST_TOKENS),
+            cache_written_tokens=min(usage.cache_written, MOST_TOKENS),
+            cost_nano_usd=min(cost, MOST_NANO_USD) if (cost := self._cost(handle, usage)) is not None else None,
             estimated=told is None,
         )
 

@@ -258,6 +258,17 @@ async def test_a_step_that_reported_nothing_is_estimated_and_says_so(rig: Rig) -
     assert rig.charge(None) is None
 
 
+async def test_a_report_of_nonsense_is_written_down_and_stops_what_has_a_limit(rig: Rig) -> None:
+    """A row that did not fit would hold up the commit of the step's own end."""
+    most = 2**53 - 1
+    for _ in range(3):
+        await rig.use(Usage(prompt=most, completion=most, cached=most, cache_written=most, reasoning=most))
+    await rig.use(Usage(prompt=1, cost_nano_usd=2**62), handle=UNKNOWN)
+    reached = await rig.spend(SpendLimits(day=Limits(nano_usd=NANO_PER_USD))).reached(AGENT, TURN, HANDLE)
+    assert reached is not None
+    assert reached.spent == 4 * 10**15
+
+
 async def test_a_new_day_begins_with_nothing_and_a_clock_put_back_forgets_nothing(rig: Rig) -> None:
     spend = rig.spend(tokens(day=100))
     await rig.use(Usage(prompt=60))
