@@ -6,6 +6,7 @@ over HTTP. What the person sees afterwards is the same, and every request on the
 
 import base64
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 
 DIALECTS = {"openai": "length", "anthropic": "max_tokens", "ollama": "length"}
 """Each with its word for an answer that was cut at the token limit."""
+ANTHROPIC_ID = re.compile("[a-zA-Z0-9_-]+")
 SUMMARY = "They tried commands."
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 60).decode()
 
@@ -122,6 +124,7 @@ def check_anthropic(body: dict[str, Any]) -> None:
         assert results == waiting
         assert [block["type"] for block in blocks[: len(results)]] == ["tool_result"] * len(results)
         waiting = [block["id"] for block in blocks if block["type"] == "tool_use"]
+        assert all(ANTHROPIC_ID.fullmatch(one) for one in waiting), waiting
         assert all(isinstance(block["input"], dict) for block in blocks if block["type"] == "tool_use")
     assert waiting == []
 
@@ -169,7 +172,7 @@ async def test_a_conversation_goes_on_when_its_model_changes_to_another_dialect(
         conversation = await open_conversation(client, cwd=home.workspace)
         for number, dialect in enumerate([*DIALECTS, *reversed(DIALECTS)]):
             await on(conversation, f"{dialect}/scripted")
-            call = bash(f"echo {number}") | {"id": "call_1"}
+            call = bash(f"echo {number}") | {"id": "functions.Bash:0"}
             turn = await conversation.turn(script({"reasoning": "hm", "calls": [call]}, {"text": f"said {number}"}))
             assert (turn.finished["stop_reason"], turn.text) == ("end_turn", f"said {number}")
     assert await check_requests(plain, ollama) == 12

@@ -108,12 +108,17 @@ def floor_of(system_prompt: str, tools: Sequence[ToolSchema]) -> int:
 
 
 def estimate(message: TranscriptMessage) -> int:
-    """Tokens of one message, roughly."""
+    """Tokens of one message, roughly. Reasoning is not among them: it is given back within its turn only."""
     if message.kind in (MessageKind.USER, MessageKind.SUMMARY):
         return sum(_part_tokens(part) for part in user_parts(message)) + MESSAGE_TOKENS
-    size = size_of(text_of(message.content, "text")) + size_of(text_of(message.content, "reasoning"))
+    size = size_of(text_of(message.content, "text"))
     size += sum(size_of(call.name) + size_of(call.arguments_json) for call in calls_of(message))
     return size // BYTES_PER_TOKEN + MESSAGE_TOKENS
+
+
+def reasoning_tokens(message: TranscriptMessage) -> int:
+    """What a step's reasoning costs until its turn ends."""
+    return size_of(text_of(message.content, "reasoning")) // BYTES_PER_TOKEN
 
 
 def estimate_all(messages: Iterable[TranscriptMessage]) -> int:

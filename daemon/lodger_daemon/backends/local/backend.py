@@ -230,7 +230,8 @@ class LocalBackend:
         except ModelFailure as error:
             transcript.compaction_was_fruitless()
             return NotCompacted(f"The model could not summarise the conversation: {error.message}")
-        if summary is None or estimate(summary) + estimate_all(planned.kept) >= transcript.tokens:
+        before = estimate_all(transcript.in_context)
+        if summary is None or estimate(summary) + estimate_all(planned.kept) >= before:
             transcript.compaction_was_fruitless()
             return NotCompacted("A summary of this conversation would be no shorter than what it stands for.")
         return Compaction(summary, planned.kept)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from lodger_daemon.backends.core.budget import Calibration, estimate, estimate_all
+from lodger_daemon.backends.core.budget import Calibration, estimate, estimate_all, reasoning_tokens
 from lodger_daemon.backends.core.elision import Elision, as_shown, elision_of
 from lodger_daemon.backends.core.reminders import last_shown
 from lodger_daemon.backends.core.request_view import RequestView
@@ -22,6 +22,7 @@ class LocalConversation:
         self._in_context: list[TranscriptMessage] = []
         self._view = RequestView()
         self._tokens = 0
+        self._reasoning = 0
         self._shown: JsonObject = {}
         self._elision = Elision()
         self._calibration = ("", Calibration())
@@ -30,8 +31,8 @@ class LocalConversation:
 
     @property
     def tokens(self) -> int:
-        """Of all messages the model sees, as estimated."""
-        return self._tokens
+        """Of all messages the model sees, as estimated, with the reasoning of the turn that goes on."""
+        return self._tokens + self._reasoning
 
     @property
     def in_context(self) -> tuple[TranscriptMessage, ...]:
@@ -66,6 +67,7 @@ class LocalConversation:
         self._in_context.append(message)
         self._view.add(message)
         self._tokens += estimate(message)
+        self._reasoning = 0 if message.kind is MessageKind.USER else self._reasoning + reasoning_tokens(message)
         if message.kind is MessageKind.USER and isinstance(values := message.content.get("shown"), dict):
             self._shown = {**self._shown, **values}
 
@@ -77,6 +79,9 @@ class LocalConversation:
         self._elision = elision_of(messages[0]) if is_compacted else Elision()
         self._in_context = [as_shown(message, self._elision) for message in messages]
         self._tokens = estimate_all(self._in_context)
+        users = [index for index, message in enumerate(messages) if message.kind is MessageKind.USER]
+        turn = messages[users[-1] :] if users else messages
+        self._reasoning = sum(reasoning_tokens(message) for message in turn)
         self._view = RequestView(self._in_context)
         self._shown = last_shown(self._in_context)
 

@@ -1,5 +1,6 @@
 """A step as the body of an Anthropic message."""
 
+import re
 from typing import Final
 
 from lodger_daemon.models.contract import (
@@ -16,6 +17,7 @@ from lodger_daemon.models.core.thinking import thinking_blocks, unseal
 from lodger_daemon.models.core.windows import window_of
 from lodger_tools.json_value import Json, JsonObject
 
+_NOT_IN_IDS: Final = re.compile(r"[^A-Za-z0-9_-]")
 _CACHE_MARK: Final[JsonObject] = {"type": "ephemeral"}
 CACHED_USER_MESSAGES: Final = 2
 """The latest two: one is read again by the next step, the other by the next turn. The limit is four marks in all."""
@@ -72,7 +74,11 @@ def _blocks(message: ModelMessage, provider: Provider) -> tuple[str, list[JsonOb
         case AssistantMessage():
             return "assistant", _assistant(message, provider)
         case ToolMessage(tool_call_id, text, is_error):
-            block: JsonObject = {"type": "tool_result", "tool_use_id": tool_call_id, "content": text or "(no output)"}
+            block: JsonObject = {
+                "type": "tool_result",
+                "tool_use_id": _call_id(tool_call_id),
+                "content": text or "(no output)",
+            }
             if is_error:
                 block["is_error"] = True
             return "user", [block]
@@ -92,9 +98,19 @@ def _assistant(message: AssistantMessage, provider: Provider) -> list[JsonObject
         blocks.append({"type": "text", "text": text})
     for call in message.tool_calls:
         blocks.append(
-            {"type": "tool_use", "id": call.tool_call_id, "name": call.name, "input": _input(call.arguments_json)}
+            {
+                "type": "tool_use",
+                "id": _call_id(call.tool_call_id),
+                "name": call.name,
+                "input": _input(call.arguments_json),
+            }
         )
     return blocks
+
+
+def _call_id(tool_call_id: str) -> str:
+    """Other providers name calls by signs that this one refuses, as in `functions.Bash:0`."""
+    return _NOT_IN_IDS.sub("_", tool_call_id)
 
 
 def _input(arguments_json: str) -> Json:

@@ -16,6 +16,7 @@ from lodger_daemon.clock import WallTime
 from lodger_daemon.identity import AgentId, ConversationId, ConversationKey, MessageId
 from lodger_daemon.store import conversation_rows, message_rows
 from lodger_daemon.store.database import Database
+from lodger_daemon.store.errors import StoreFull
 from lodger_daemon.store.message_rows import NewMessage
 from lodger_daemon.turns.contract import ConversationError, NewAgent, StartRuntime
 from lodger_tools.catalogue.history_search import HISTORY_TOOL
@@ -150,6 +151,21 @@ async def test_an_index_damaged_in_its_middle_is_made_anew(house: House, history
         assert len(await found(again, "tea")) == 20, first
         assert len(await found(again, "kinds")) == 20, first
         await again.aclose()
+
+
+async def test_a_full_disk_fails_the_search_with_words_and_nothing_else(house: House, history: HistorySearch) -> None:
+    await turn(house, "tea", 0)
+    assert await found(history, "tea") == ["user: tea"]
+    assert history._index is not None
+    pages = history._index._connection.execute("PRAGMA page_count").fetchone()[0]
+    history._index._connection.execute(f"PRAGMA max_page_count = {pages}")
+    house.models.play(says("words of all kinds " * 3_000))
+    await turn(house, "more tea", 1)
+    with pytest.raises(StoreFull, match="Free some space"):
+        await found(history, "tea")
+    await turn(house, "tea again", 2)
+    history._index._connection.execute("PRAGMA max_page_count = 1000000")
+    assert await found(history, "tea") == ["user: tea again", "user: more tea", "user: tea"]
 
 
 async def test_an_index_of_another_database_is_not_believed(house: House, tmp_path: Path) -> None:

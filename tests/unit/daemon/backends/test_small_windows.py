@@ -5,11 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from lodger_daemon.models.contract import FailureKind, FinishReason, ModelFailure, StepEnded, TextChunk, Usage
+from lodger_daemon.models.contract import (
+    FailureKind,
+    FinishReason,
+    ModelFailure,
+    ReasoningChunk,
+    StepEnded,
+    TextChunk,
+    Usage,
+)
 from lodger_daemon.turns.core import events as seen
 from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_tools.toolbox_contract import ToolOutcome
-from support.turn_parts import House, calls, says
+from support.turn_parts import House, Scripted, calls, says
 
 TOO_LONG = ModelFailure(FailureKind.CONTEXT_OVERFLOW, "prompt is too long", status=400)
 
@@ -152,3 +160,15 @@ async def test_a_summary_that_helps_nothing_is_not_asked_for_at_every_step(house
     asked = house.models.requests[before:]
     assert len([request for request in asked if not request.tools]) == 1
     assert len(asked) == 6
+
+
+async def test_reasoning_counts_within_its_turn_and_no_longer(house: House) -> None:
+    house.models.window = 4_000
+    for number in range(6):
+        house.models.play([ReasoningChunk("hmm " * 1_000), *says("ok")])
+        await turn(house, "think", number)
+    assert not house.seen(seen.StatusNote), "six times a thousand tokens that are not given back"
+    steps: list[list[Scripted]] = [[ReasoningChunk("hmm " * 800), *calls(f"echo {number}")] for number in range(5)]
+    house.models.play(*steps, says("done"))
+    await turn(house, "work", 9)
+    assert house.seen(seen.StatusNote), "four times eight hundred that are"

@@ -33,6 +33,14 @@ MARK = {"type": "ephemeral"}
 PNG: JsonObject = {"type": "base64", "media_type": "image/png", "data": "AA"}
 
 
+def test_ids_of_other_providers_are_spelt_so_that_this_one_takes_them() -> None:
+    call = ToolCallPart("functions.Bash:0", "Bash", "{}")
+    messages = (UserMessage(()), AssistantMessage("", (call,)), ToolMessage("functions.Bash:0", "x", False))
+    body = json.dumps(encode_anthropic(ModelRequest("anthropic/x", messages, ()), PROVIDER, "x"))
+    assert body.count("functions_Bash_0") == 2
+    assert "functions.Bash:0" not in body
+
+
 def decode(*events: JsonObject, size: int = 10**9) -> list[ModelChunk]:
     data = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events).encode()
     decoder = AnthropicStream("anthropic", "p1")
