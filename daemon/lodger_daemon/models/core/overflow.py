@@ -64,7 +64,7 @@ def window_told(error: JsonObject, words: str) -> int | None:
     Args:
         words: the error's message in small letters; what is searched is its first 2,000 characters.
     """
-    if told := as_count(error.get("n_ctx")):
+    if _SMALLEST <= (told := as_count(error.get("n_ctx"))) <= _LARGEST:
         return told
     for pattern in _SIZES:
         if found := pattern.search(words[:2000]):
