@@ -34,7 +34,7 @@ SUITES = (
     Suite("kill", (KILL,), 420),
     Suite("simulator", ("tests/simulation",), 240),
     Suite("attacks", ("tests/attacks",), 480),
-    Suite("browser", ("tests/browser", NEWCOMER), 300),
+    Suite("browser", ("tests/browser", NEWCOMER), 480),
 )
 
 

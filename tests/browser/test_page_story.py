@@ -233,6 +233,11 @@ async def a_killed_daemon_comes_back(rig: PageRig, page: Page) -> None:
     await say(page, "while it slept " + script({"text": "awake again"}))
     await page.sees(f"Waits for {rig.machine_name} to wake")
     await page.screenshot(artifact("machine-away.png"))
+    await page.press("Conversations")
+    await page.press("All machines")
+    await page.sees("A message waits for it to wake")
+    await page.run("history.go(-2)")
+    await page.sees(f"Waits for {rig.machine_name} to wake", "main.transcript")
     await rig.start_daemon()
     await page.until("!document.querySelector('.banner')", "the banner is gone", 40)
     await page.sees("awake again", "article.agent-message:last-of-type", 40)
@@ -340,3 +345,15 @@ async def test_the_agent_asks_the_person_something(rig: PageRig, browser: Browse
     assert "Which colour?\\n  Blue" in bodies
     assert "Which days?\\n  Tue, and Friday" in bodies
     assert page.faults == []
+
+
+async def test_a_wait_before_the_model_is_asked_again_says_how_long(rig: PageRig, browser: Browser) -> None:
+    page = await rig.paired(browser, "phone")
+    await rig.conversation(page)
+    fault = {"status": 429, "message": "Too many at once", "retry_after": "6"}
+    await say(page, script({"fault": fault, "fault_times": 1, "text": "now it works"}))
+    await page.until(
+        "/Trying again in [1-6] s/.test(document.querySelector('.activity')?.innerText)", "the wait is told"
+    )
+    await page.sees("now it works", "article.agent-message")
+    await idle(page)

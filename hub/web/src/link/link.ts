@@ -47,8 +47,8 @@ export class Link {
   private readonly waiting = new Map<string, Waiting>();
   private counter = 0;
   private failures = 0;
-  private timer: number | undefined;
-  private probe: number | undefined;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private probe: ReturnType<typeof setInterval> | undefined;
   private heardAt = 0;
   private closed = false;
   private readonly listeners = new Set<LinkListener>();
