@@ -29,7 +29,7 @@ SNIPPET_WORDS: Final = 24
 _STATEMENTS: Final = (
     "CREATE TABLE documents (number INTEGER PRIMARY KEY, message_id TEXT NOT NULL, agent_id TEXT NOT NULL, "
     "conversation_id TEXT NOT NULL, kind TEXT NOT NULL, created_at REAL NOT NULL) STRICT",
-    "CREATE VIRTUAL TABLE texts USING fts5 (text, tokenize = 'unicode61 remove_diacritics 2', prefix = '2 3')",
+    "CREATE VIRTUAL TABLE texts USING fts5 (text, tokenize = 'unicode61 remove_diacritics 2')",
     f"PRAGMA user_version = {FORM}",
 )
 
