@@ -5,6 +5,7 @@ The key is a canary; the box looks for it with a pattern that is not the canary 
 
 import json
 import re
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,11 +18,13 @@ from support.secret_service import secret_service
 
 pytestmark = pytest.mark.timeout(120)
 
-CANARY = "sk-canary-77e1d0c4"
+RUN = uuid.uuid4().hex[:8]
+"""So that neither this file nor another run of it is taken for a find."""
+CANARY = f"sk-canary-{RUN}-key"
 LOOK = r"""
-pattern='sk-can[a]ry-77'
+pattern='sk-can[a]ry-RUN'
 echo "== environment"; env | grep -c "$pattern"
-echo "== processes"; decoy=sk-can; DECOY=${decoy}ary-77-decoy sleep 5 &
+echo "== processes"; decoy=sk-can; DECOY=${decoy}ary-RUN-decoy sleep 5 &
 told() { cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -c "$pattern"; }
 tries=0; while [ "$(told)" = 0 ] && [ $tries -lt 200 ]; do tries=$((tries + 1)); done; told
 echo "== files"; grep -rIls "$pattern" "$HOME" "$MEMORY_DIR" . /etc /run /srv /tmp /var 2>/dev/null
@@ -57,8 +60,8 @@ def files_with(folder: Path, needle: bytes) -> list[str]:
 async def what_a_turn_sees(home: Home, paths: list[Path]) -> tuple[str, list[object]]:
     """What the agent's command finds, and every frame that a client got meanwhile."""
     # What it must find, or its finding nothing else would mean nothing.
-    (home.workspace / "decoy.txt").write_text("sk-canary-77 is no key")
-    look = LOOK.replace("PATHS", " ".join(map(str, paths)))
+    (home.workspace / "decoy.txt").write_text(f"sk-canary-{RUN} is no key")
+    look = LOOK.replace("PATHS", " ".join(map(str, paths))).replace("RUN", RUN)
     async with local_client(home.socket) as client:
         conversation = await open_conversation(client, cwd=home.workspace)
         turn = await conversation.turn("Look. " + script({"calls": [bash(look)]}, {"text": "looked"}))

@@ -85,7 +85,7 @@ def test_each_providers_words_for_too_long(status: int, words: str, window: int 
 
 
 def test_a_field_tells_the_window_before_any_words() -> None:
-    error = {"code": 400, "type": "exceed_context_size_error", "message": "too long", "n_prompt_tokens": 999, "n_ctx": 512}
+    error = {"code": 400, "type": "exceed_context_size_error", "message": "too long", "n_ctx": 512}
     assert failure_of_response(400, {}, json.dumps({"error": error}).encode(), 0.0).context_window == 512
 
 
