@@ -70,10 +70,7 @@ class Registry:
 
     def set_found(self, found: Mapping[str, str]) -> None:
         """Replace the servers found on this machine: name to base address."""
-        self._found = {
-            name: Provider(name, url, Dialect.OPENAI, source="found", read_timeout_s=900.0)
-            for name, url in found.items()
-        }
+        self._found = {name: Provider(name, url, Dialect.OPENAI, source="found") for name, url in found.items()}
 
     def store(self, name: str, fields: Mapping[str, str]) -> Provider:
         """Keep a connected provider. Blocks. Raises: ValueError."""

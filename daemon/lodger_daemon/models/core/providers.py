@@ -32,12 +32,15 @@ class Provider:
     """Overrides the table and what the provider says."""
     bearer: str = ""
     """The token of the practice model, made afresh at each start; empty for every real provider."""
-    read_timeout_s: float = 300.0
-    """Longest silence while answering. A local model may think over a long prompt for minutes."""
 
     @property
     def is_loopback(self) -> bool:
         return is_loopback(self.base_url)
+
+    @property
+    def read_timeout_s(self) -> float:
+        """Longest silence while answering. A model on this machine may read a long prompt for many minutes."""
+        return 900.0 if self.is_loopback else 300.0
 
 
 @dataclass(frozen=True, slots=True)

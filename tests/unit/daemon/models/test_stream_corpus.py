@@ -112,6 +112,16 @@ def test_a_stream_that_ends_anywhere_is_whole_or_told(name: str) -> None:
 @given(st.sampled_from(NAMES), st.integers(0, 2**32), st.integers(1, 6))
 @settings(max_examples=400, deadline=None)
 def test_damage_ends_in_chunks_or_a_failure(name: str, seed: int, changes: int) -> None:
+    damage(name, seed, changes)
+
+
+@pytest.mark.soak
+def test_much_damage_ends_in_chunks_or_a_failure() -> None:
+    for seed in range(200_000):
+        damage(NAMES[seed % len(NAMES)], seed, 1 + seed % 6)
+
+
+def damage(name: str, seed: int, changes: int) -> None:
     rng = random.Random(seed)
     data = bytearray(BODIES[name])
     other = BODIES[rng.choice(NAMES)]
