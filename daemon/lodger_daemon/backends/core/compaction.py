@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
-from lodger_daemon.backends.core.budget import Budget, estimate_all
+from lodger_daemon.backends.core.budget import Budget, estimate, estimate_all
 from lodger_daemon.backends.core.elision import Elision, elide
 from lodger_daemon.backends.core.request_view import user_parts
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage, calls_of, text_of
@@ -97,8 +97,9 @@ def _divide(
     messages: tuple[TranscriptMessage, ...], room: int, may_hide_all: bool, options: Options
 ) -> tuple[tuple[TranscriptMessage, ...], tuple[TranscriptMessage, ...]]:
     newest_user = len(messages) if may_hide_all else _newest_user(messages)
+    tokens_from = _suffix_sums(messages)
     if options.mode is Mode.SLIDING_WINDOW:
-        cut = _sliding_cut(messages, newest_user, room, options.hidden_share)
+        cut = _sliding_cut(messages, tokens_from, newest_user, room, options.hidden_share)
         if cut is not None:
             return messages[:cut], messages[cut:]
     else:
@@ -106,14 +107,26 @@ def _divide(
     question = messages[newest_user : newest_user + 1]
     room -= estimate_all(question)
     steps = [i for i in range(newest_user + 1, len(messages)) if messages[i].kind is MessageKind.ASSISTANT]
-    if len(steps) < 2 or estimate_all(messages[newest_user + 1 :]) <= room:
+    if len(steps) < 2 or tokens_from[newest_user + 1] <= room:
         return messages[:newest_user], messages[newest_user:]
-    start = next((i for i in steps if estimate_all(messages[i:]) <= room), steps[-1])
+    start = next((i for i in steps if tokens_from[i] <= room), steps[-1])
     return messages[:newest_user] + messages[newest_user + 1 : start], (*question, *messages[start:])
 
 
+def _suffix_sums(messages: tuple[TranscriptMessage, ...]) -> list[int]:
+    """Tokens from each message to the end; the last entry is 0."""
+    sums = [0]
+    for message in reversed(messages):
+        sums.append(sums[-1] + estimate(message))
+    return sums[::-1]
+
+
 def _sliding_cut(
-    messages: tuple[TranscriptMessage, ...], newest_user: int, room: int, first_share: float
+    messages: tuple[TranscriptMessage, ...],
+    tokens_from: Sequence[int],
+    newest_user: int,
+    room: int,
+    first_share: float,
 ) -> int | None:
     if len(messages) < SMALLEST_HISTORY:
         return None
@@ -122,7 +135,7 @@ def _sliding_cut(
     while share < 1.0:
         wanted = int(len(messages) * share)
         cut = next((index for index in cuts if index >= wanted), None)
-        if cut is not None and estimate_all(messages[cut:]) <= room:
+        if cut is not None and tokens_from[cut] <= room:
             return cut
         share += CUT_STEP
     return None

@@ -488,6 +488,14 @@ def test_an_overflow_compacts_and_gives_up_when_that_does_not_help() -> None:
     assert machine.phase.stop_reason is StopReason.CONTEXT_WINDOW_OVERFLOW
 
 
+def test_a_request_that_leaves_its_answer_no_room_ends_the_turn_with_the_reason() -> None:
+    machine = started()
+    machine.tell(failing(FailureKind.CONTEXT_OVERFLOW), told.Compacted(LEASE, shrunk=True))
+    machine.tell(told.TooLarge(LEASE, "no room"), told.TurnClosed(LEASE))
+    assert isinstance(machine.state, Idle)
+    assert seen.TurnFinished(TURN, StopReason.CONTEXT_WINDOW_OVERFLOW, RUN, "no room") in machine.published()
+
+
 def test_the_step_limit_ends_the_turn_after_the_results() -> None:
     one = call("c1")
     machine = calling(one, max_steps=1)

@@ -47,7 +47,19 @@ def batch(run_id: RunId, shape: list[Scheduling]) -> Batch:
 
 
 ODD = (
-    *("begin", "prepared", "nothing", "admitted", "said", "called", "failed", "recorded", "waited", "compacted"),
+    *(
+        "begin",
+        "prepared",
+        "nothing",
+        "large",
+        "admitted",
+        "said",
+        "called",
+        "failed",
+        "recorded",
+        "waited",
+        "compacted",
+    ),
     *("judged", "answered", "lapsed", "saved", "ended", "broke", "closed", "unwound", "abort"),
     *("command", "command_ended", "spend", "about_spend"),
 )
@@ -92,6 +104,8 @@ def event_for(kind: str, back: int, choice: int, state: State, leases: int, run_
             return told.Prepared(lease, run_id, bool(choice % 3), ask_together=choice > 3)
         case "nothing":
             return told.NothingWaits(lease)
+        case "large":
+            return told.TooLarge(lease, "no room")
         case "admitted":
             return told.StepAdmitted(lease, run_id)
         case "said":
