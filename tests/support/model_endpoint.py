@@ -27,6 +27,7 @@ script for requests without one. A step's keys, all optional:
     hang_after   send nothing more after N chunks, until the client goes
     error_after  send an error object in the stream after N chunks: uses `fault`
     refuse       a field of the request: while it is there, the answer is 400 and names it
+    redirect     an address to which the client is sent, the path added
     quirk        "html": a web page; "no_done": the stream ends without its mark; "no_index": calls without index;
                  "late_id": arguments before id and name; "split": every write is cut into single bytes;
                  "whole": an answer in one piece although a stream was asked for; "error_200": the fault, as an
@@ -314,6 +315,11 @@ class Endpoint:
         if (refused := step.get("refuse")) in body:
             words = f"Unsupported parameter: '{refused}' is not supported here."
             fault = {"status": 400, "type": "invalid_request_error", "message": words}
+        if redirect := step.get("redirect"):
+            self.whole(writer, 307, {}, {"location": redirect + path})
+            record["state"] = "answered"
+            await writer.drain()
+            return True
         if step.get("quirk") == "error_200":
             self.whole(writer, 200, error_body(step["fault"], is_anthropic))
             record["state"] = "fault"
