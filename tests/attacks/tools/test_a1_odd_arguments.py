@@ -4,6 +4,8 @@ import json
 import math
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lodger_tools.box.contract import BoxUnavailable
 from lodger_tools.catalogue.arguments import parse_arguments
@@ -28,6 +30,14 @@ UNREADABLE = {
     "expansion": "r${nothing}m -r x",
     "escapes": "$'\\x72m' -r x",
     "broken": "rm -r x; if",
+    "behind-a-wrapper": "env $x -r x",
+    "in-a-shell": "bash -c 'x=rm; $x -r x'",
+    "in-a-shell-by-variable": 'sh -c "$x"',
+    "evaluated": 'eval "$x"',
+    "split-by-env": 'env -S "$x"',
+    "touching": "'r'\\m -r x",
+    "joined-lines": "r\\\nm -r x",
+    "joined-lines-in-quotes": '"r\\\nm" -r x',
 }
 READABLE = {
     "plain-dollar-quotes": "$'rm' -r x",
@@ -35,6 +45,18 @@ READABLE = {
     "shell-options": "bash -lc 'rm -r x'",
     "bundled": "sh -ec 'true; rm -r x'",
     "path": "/usr/bin/../bin/rm -r x",
+    "eval": "eval 'rm -r x'",
+    "env-split": "env -S 'rm -r x'",
+    "env-split-attached": "env -S'rm -r' x",
+    "env-split-bundled": "env -iS 'rm -r x'",
+    "env-split-long": "env --split-string='rm -r x'",
+    "shell-in-shell": "bash -c \"sh -c 'rm -r x'\"",
+    "su": "su ada -c 'rm -r x'",
+    "flock": "flock lock rm -r x",
+    "watch": "watch -n 1 rm -r x",
+    "find": "find . -name a -exec rm -r {} ';'",
+    "find-env": "find . -exec /bin/rm -r {} +",
+    "xargs": "echo x | xargs -n 1 rm -r",
     "wrapper": "env -i nice -n 5 rm -r x",
 }
 
@@ -103,3 +125,17 @@ def test_control_pythons_own_parser_takes_them() -> None:
 
 def test_of_two_equal_names_the_last_is_judged_and_run() -> None:
     assert parse_arguments('{"command": "rm x", "command": "ls"}') == {"command": "ls"}
+
+
+CHARACTER = st.sampled_from(["{}", "'{}'", '"{}"', "\\{}", "$'{}'", '$"{}"'])
+NOTHING = st.sampled_from(["", "''", '""', "\\\n", "$''", '$""', "${x}", "$(:)", "``"])
+BEFORE = st.sampled_from(
+    ["", "env ", "\\env ", "true && ", "true | ", "! ", "{ ", "( ", "x=1 ", "time ", "command -- ", "if "]
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(BEFORE, NOTHING, CHARACTER, NOTHING, CHARACTER, NOTHING)
+def test_a1_no_spelling_of_a_denied_program_runs(before: str, a: str, r: str, b: str, m: str, c: str) -> None:
+    command = f"{before}{a}{r.format('r')}{b}{m.format('m')}{c} -r x"
+    assert verdict(command, Mode.STANDARD) is not Allowed

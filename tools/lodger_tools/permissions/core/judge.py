@@ -31,6 +31,7 @@ from lodger_tools.permissions.core.rules import (
 )
 from lodger_tools.permissions.core.shell import ParsedScript, parse_script
 from lodger_tools.permissions.core.verdicts import Allowed, CallToJudge, Denied, NeedsPerson, Suggestion, Verdict
+from lodger_tools.permissions.core.wrappers import is_readable
 
 SAVE_SUGGESTION_ID: Final = "save-default"
 """The one suggestion id of the wire (PROTOCOL.md 5.7)."""
@@ -72,7 +73,7 @@ def judge(call: CallToJudge, rules: RuleSet, mode: Mode, home: str) -> Verdict:
         return Denied(f"the rule {rule.source!r} of this machine's person denies it", rule.source)
     if rule := _hit(rules.ask, call, script, home):
         return NeedsPerson(f"the rule {rule.source!r} asks for it", rule.source)
-    if script is not None and not script.readable and rules.restrict_commands():
+    if script is not None and rules.restrict_commands() and not is_readable(script):
         # Otherwise padding or an odd character would be a way around every deny rule.
         return NeedsPerson("its command cannot be read with certainty, and rules of this machine look at commands")
     reach = reach_of(call, home)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from lodger_tools.permissions.core.shell import ParsedScript, SimpleCommand, readings_for_deny
+from lodger_tools.permissions.core.shell import ParsedScript, SimpleCommand
+from lodger_tools.permissions.core.wrappers import readings_for_deny
 
 FILE_TOOLS: Final = {"Read": "file_path", "Write": "file_path", "Edit": "file_path", "Glob": "path", "Grep": "path"}
 COMMAND_TOOL: Final = "Bash"
@@ -171,16 +172,59 @@ def _split_options(words: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, .
     return frozenset(options), tuple(operands)
 
 
-_NEVER_GENERALISED: Final = frozenset(
-    {"sh", "bash", "dash", "zsh", "ksh", "fish", "python", "python3", "node", "deno", "bun", "perl", "ruby", "php"}
-    | {"lua", "awk", "env", "xargs", "sudo", "doas", "su", "ssh", "eval", "exec", "source", "rm", "mv", "chmod"}
-    | {"chown", "dd", "mkfs", "fdisk", "kill", "killall", "curl", "wget", "nc", "find", "make", "npx", "uvx"}
-    | {"time", "timeout", "nohup", "command"}
-)
-"""Programs that run other programs or destroy: one approval of them never becomes a standing rule (ATTACKS.md A3)."""
+_NEVER_GENERALISED: Final = frozenset((
+    "R", "Rscript", "ash", "at", "awk", "bash", "batch", "builtin", "bun", "bunx", "busybox", "chgrp", "chmod",
+    "chown", "chroot", "cmake", "command", "cpio", "crontab", "csh", "curl", "dash", "dd", "deno", "doas", "dotnet",
+    "ed", "elixir", "emacs", "env", "erl", "eval", "ex", "exec", "expect", "fd", "fdisk", "find", "fish", "flock",
+    "gawk", "gdb", "ghci", "gmake", "guile", "iex", "ionice", "ipython", "irb", "java", "jshell", "julia", "just",
+    "kill", "killall", "ksh", "ld-linux-x86-64.so", "ld.so", "less", "lldb", "ltrace", "lua", "luajit", "make",
+    "man", "mawk", "mkfs", "mksh", "more", "mv", "mysql", "nano", "nawk", "nc", "ncat", "nice", "ninja", "node",
+    "nodejs", "nohup", "npx", "nsenter", "nvim", "octave", "osascript", "parallel", "perl", "php", "pipx", "pkill",
+    "psql", "pwsh", "pypy", "python", "racket", "rbash", "rm", "rmdir", "rsync", "ruby", "run0", "scala", "scp",
+    "screen", "script", "sed", "setsid", "sftp", "sh", "shred", "socat", "source", "sqlite", "ssh", "stdbuf",
+    "strace", "su", "sudo", "tar", "tclsh", "tcsh", "time", "timeout", "tmux", "toybox", "unlink", "unshare", "uvx",
+    "vi", "view", "vim", "watch", "wget", "wish", "xargs", "zip", "zsh",
+))  # fmt: skip
+"""Programs that run other programs, or destroy: one approval of them never becomes a standing rule (ATTACKS.md A3).
+Compared without the version at the end of a name: `python3.11` is `python`."""
+_VERSION: Final = re.compile(r"[-.\d]+\Z")
 _WITH_SUBCOMMAND: Final = frozenset(
-    {"git", "gh", "npm", "pnpm", "yarn", "cargo", "go", "pip", "uv", "docker", "kubectl", "systemctl"}
+    {
+        "git",
+        "gh",
+        "npm",
+        "pnpm",
+        "yarn",
+        "cargo",
+        "go",
+        "pip",
+        "uv",
+        "docker",
+        "podman",
+        "kubectl",
+        "systemctl",
+        "poetry",
+    }
 )
+_RUNNING_SUBCOMMANDS: Final = frozenset(
+    {
+        "run",
+        "run-script",
+        "exec",
+        "x",
+        "dlx",
+        "eval",
+        "repl",
+        "shell",
+        "sh",
+        "filter-branch",
+        "rebase",
+        "bisect",
+        "alias",
+    }
+    | {"extension", "config", "submodule", "start", "restart", "install", "tool", "generate", "edit"}
+)
+"""What is run then stands in a file or in further words."""
 
 
 def suggest_command_rule(command: SimpleCommand) -> str | None:
@@ -188,10 +232,14 @@ def suggest_command_rule(command: SimpleCommand) -> str | None:
     if not command.certain or command.assigns or command.redirects or not command.words:
         return None
     program = command.words[0]
-    if "/" in program or program in _NEVER_GENERALISED or not re.fullmatch(r"[A-Za-z0-9._+-]+", program):
+    if "/" in program or not re.fullmatch(r"[A-Za-z0-9._+-]+", program):
         return None
-    if program in _WITH_SUBCOMMAND:
-        if len(command.words) < 2 or not re.fullmatch(r"[a-z][a-z0-9-]*", command.words[1]):
-            return None
-        return f"{COMMAND_TOOL}({program} {command.words[1]}:*)"
-    return f"{COMMAND_TOOL}({program}:*)"
+    if program in _NEVER_GENERALISED or _VERSION.sub("", program) in _NEVER_GENERALISED:
+        return None
+    if program not in _WITH_SUBCOMMAND:
+        return f"{COMMAND_TOOL}({program}:*)"
+    if len(command.words) < 2 or not re.fullmatch(r"[a-z][a-z0-9-]*", command.words[1]):
+        return None
+    if command.words[1] in _RUNNING_SUBCOMMANDS:
+        return None
+    return f"{COMMAND_TOOL}({program} {command.words[1]}:*)"

@@ -8,7 +8,8 @@ import posixpath
 import re
 from typing import Final
 
-from lodger_tools.permissions.core.shell import ParsedScript, SimpleCommand, parse_script, script_in, unwrap, unwraps
+from lodger_tools.permissions.core.shell import ParsedScript, SimpleCommand, parse_script
+from lodger_tools.permissions.core.wrappers import inner_script, layers
 
 FILES_LIMIT: Final = 32
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish", "source", "."})
@@ -49,21 +50,17 @@ def script_files(script: ParsedScript) -> tuple[str, ...]:
 
 def _files_of(words: tuple[str, ...]) -> tuple[str, ...]:
     found: list[str] = []
-    while words:
-        program = posixpath.basename(words[0])
-        if "/" in words[0]:
-            found.append(words[0])
+    for layer in layers(words):
+        program, named = layer[0], words[len(words) - len(layer)]
+        if "/" in named:
+            found.append(named)
         found += _PROJECT_FILES.get(program, ())
-        found += _after_options(words[1:], _NAMED_BY_OPTION.get(program, ()))
-        if program in _INTERPRETERS:
-            inner = script_in((program, *words[1:])) if program in _SHELLS else None
-            if inner is not None:
-                found += (name for command in parse_script(inner).commands for name in _files_of(command.words))
-            else:
-                found += _operands_run(program, words[1:])
-        if not unwraps(program):
-            break
-        words = unwrap((program, *words[1:]))
+        found += _after_options(layer[1:], _NAMED_BY_OPTION.get(program, ()))
+        inner = inner_script(layer)
+        if inner is not None:
+            found += (name for command in parse_script(inner).commands for name in _files_of(command.words))
+        elif program in _INTERPRETERS:
+            found += _operands_run(program, layer[1:])
     return tuple(found)
 
 

@@ -4,8 +4,10 @@ Rules are matched on words, never on the raw string (BEHAVIOUR.md D4). What cann
 uncertain: it never matches an allow rule, while every command found anywhere in it is still held against deny rules.
 """
 
+import re
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ COMMAND_LIMIT_BYTES: Final = 64 * 1024
 _PLAIN_STRUCTURE: Final = frozenset(
     {"program", "list", "pipeline", "redirected_statement", "negated_command", "comment", "file_redirect"}
 )
+_JOINED_LINES: Final = re.compile(rb"\S\\\n\S")
+"""A word that goes on in the next line: the shell joins it, the parser does not."""
 _PLAIN_ESCAPES: Final = frozenset("*?[~{$`")
 
 
@@ -26,6 +30,8 @@ class SimpleCommand:
 
     words: tuple[str, ...]
     certain: bool
+    literal: tuple[bool, ...]
+    """Of each word, whether it is exactly what the shell will pass on."""
     assigns: bool = False
     """Variables are set for it, which can change what it does."""
     redirects: bool = False
@@ -63,21 +69,50 @@ def parse_script(text: str) -> ParsedScript:
         return ParsedScript((), certain=False, readable=False)
     root = _parser().parse(source).root_node
     commands: list[SimpleCommand] = []
-    certain = readable = not root.has_error
+    certain = readable = (
+        not root.has_error and not _JOINED_LINES.search(source) and not _divides_otherwise(root, source)
+    )
     # (node, its command writes a file, it stands inside the words of a command)
     pending = [(root, False, False)]
     while pending:
         node, redirected, in_words = pending.pop()
         if node.type == "command":
             commands.append(_read_command(node, redirected))
-            readable = readable and _names_its_program(node)
+            apart = _words_are_apart(node)
+            certain = certain and apart
+            readable = readable and apart and _names_its_program(node)
             in_words = True
         elif not in_words and not _is_plain(node):
             certain = False
-        redirected = node.type == "redirected_statement" and _writes_file(node)
+        if node.type == "redirected_statement":
+            # Of a list or pipeline it is the last command's; all of it counts, for who can tell.
+            redirected = redirected or _writes_file(node)
+            certain = certain and _has_body(node)
         pending.extend((child, redirected, in_words) for child in reversed(node.children))
     certain = certain and bool(commands) and all(command.certain for command in commands)
     return ParsedScript(tuple(commands), certain, readable)
+
+
+def _divides_otherwise(root: "Node", source: bytes) -> bool:
+    """Whether the parser divides words otherwise than the shell: it passed over something that is not white space to
+    the shell (a backslash before a blank), or over white space within one word."""
+    position = 0
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if node.type == "``" or (node.type == "concatenation" and not _touch(node.children)):
+            return True
+        if node.children:
+            pending.extend(reversed(node.children))
+            continue
+        if source[position : node.start_byte].replace(b"\\\n", b"").strip(b" \t\n"):
+            return True
+        position = max(position, node.end_byte)
+    return bool(source[position:].replace(b"\\\n", b"").strip(b" \t\n"))
+
+
+def _touch(nodes: "list[Node]") -> bool:
+    return all(before.end_byte == after.start_byte for before, after in pairwise(nodes))
 
 
 def _is_plain(node: "Node") -> bool:
@@ -89,7 +124,8 @@ def _is_plain(node: "Node") -> bool:
 
 def _read_command(node: "Node", redirected: bool) -> SimpleCommand:
     words: list[str] = []
-    certain, assigns, redirects = True, False, redirected
+    literal: list[bool] = []
+    assigns, redirects = False, redirected
     for child in node.children:
         if child.type == "variable_assignment":
             assigns = True
@@ -97,20 +133,32 @@ def _read_command(node: "Node", redirected: bool) -> SimpleCommand:
             redirects = True
         else:
             word = _literal(child)
-            certain = certain and word is not None
+            literal.append(word is not None)
             words.append(_text(child) if word is None else word)
-    return SimpleCommand(tuple(words), certain, assigns, redirects)
+    return SimpleCommand(tuple(words), all(literal), tuple(literal), assigns, redirects)
+
+
+def _words_are_apart(node: "Node") -> bool:
+    """Whether there is something between any two words: what touches is one word to the shell."""
+    words = [child for child in node.children if not child.type.endswith("redirect")]
+    return all(before.end_byte < after.start_byte for before, after in pairwise(words))
 
 
 def _names_its_program(node: "Node") -> bool:
     return all(_literal(child) is not None for child in node.children if child.type == "command_name")
 
 
+def _has_body(node: "Node") -> bool:
+    """Whether a redirection is that of a command: alone it makes or empties a file, and names no program."""
+    return any(child.is_named and not child.type.endswith("_redirect") for child in node.children)
+
+
 def _writes_file(node: "Node") -> bool:
     for child in node.children:
         if child.type == "file_redirect":
-            target = child.children[-1]
-            if not (target.type == "number" or _text(target) == "/dev/null"):
+            parts = child.children
+            copies = len(parts) > 1 and parts[-2].type in {">&", "<&"} and parts[-1].type == "number"
+            if not copies and not (parts and _text(parts[-1]) == "/dev/null"):
                 return True
         elif child.type in {"heredoc_redirect", "herestring_redirect"}:
             return True
@@ -159,73 +207,3 @@ def _unescape(word: str) -> str | None:
 
 def _text(node: "Node") -> str:
     return (node.text or b"").decode("utf-8", "replace")
-
-
-_WRAPPERS: Final = {
-    # wrapper: options of it that take a value
-    "env": frozenset({"-u", "--unset", "-C", "--chdir", "-S", "--split-string"}),
-    "command": frozenset(),
-    "builtin": frozenset(),
-    "exec": frozenset({"-a"}),
-    "nohup": frozenset(),
-    "sudo": frozenset({"-u", "-g", "-h", "-p", "-C", "-D", "-R", "-T"}),
-    "doas": frozenset({"-u", "-C"}),
-    "time": frozenset({"-o", "-f"}),
-    "timeout": frozenset({"-s", "-k", "--signal", "--kill-after"}),
-    "nice": frozenset({"-n"}),
-    "ionice": frozenset({"-c", "-n", "-p"}),
-    "stdbuf": frozenset({"-i", "-o", "-e"}),
-    "setsid": frozenset(),
-    "xargs": frozenset({"-I", "-n", "-P", "-L", "-d", "-a", "-E", "-s"}),
-    "busybox": frozenset(),
-    "eval": frozenset(),
-}
-_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
-
-
-def readings_for_deny(command: SimpleCommand) -> tuple[tuple[str, ...], ...]:
-    """Every way this command may be meant: as written, by base name, and without each known wrapper.
-
-    A deny rule that matches any of them denies. Wrapped shells are read one level deep.
-    """
-    readings: list[tuple[str, ...]] = []
-    words = command.words
-    while words:
-        words = (words[0].rsplit("/", 1)[-1], *words[1:])
-        readings.append(words)
-        if words[0] in _SHELLS:
-            script = script_in(words)
-            if script is not None:
-                readings.extend(found.words for found in parse_script(script).commands)
-            break
-        if not unwraps(words[0]):
-            break
-        words = unwrap(words)
-    return tuple(readings)
-
-
-def unwraps(program: str) -> bool:
-    """Whether this program runs another one that its own words name."""
-    return program in _WRAPPERS
-
-
-def script_in(words: tuple[str, ...]) -> str | None:
-    """What a shell is told to run by `-c`, which may stand among other options (`-lc`)."""
-    for index, word in enumerate(words[1:-1], 1):
-        if word.startswith("-") and not word.startswith("--") and "c" in word:
-            return words[index + 1]
-    return None
-
-
-def unwrap(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The words of the program that a wrapper, given by its base name, runs."""
-    takes_value = _WRAPPERS[words[0]]
-    rest = words[1:]
-    while rest and (rest[0].startswith("-") or "=" in rest[0]):
-        skip = 2 if rest[0] in takes_value else 1
-        if rest[0] in {"-S", "--split-string"} and len(rest) > 1:
-            return (*rest[1].split(), *rest[2:])
-        rest = rest[skip:]
-    if words[0] == "timeout" and rest:
-        rest = rest[1:]
-    return rest
