@@ -1,6 +1,7 @@
 """One conversation at work: feeds events to the machine, has its actions performed, owns the tasks."""
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Coroutine
@@ -53,6 +54,7 @@ class ConversationActor:
         self._claimed = False
         self._blocked: BlockedBy | None = None
         """As told last."""
+        self._command: asyncio.Future[Any] | None = None
         self._told: deque[told.MachineEvent] = deque()
         self._performing = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -166,17 +168,33 @@ class ConversationActor:
         await self._idle.wait()
 
     async def run_command(self, name: str, work: Coroutine[Any, Any, Any]) -> Any:
-        """Raises: ConversationError when the conversation is busy."""
+        """Raises: ConversationError when the conversation is busy, or when a person stopped the command."""
         if self._claimed or not isinstance(self._state, Idle):
             work.close()
             raise ConversationError("The conversation is busy. Wait for its turn to end, or abort it.")
         lease = self.next_lease()
         self.feed(told.CommandBegun(lease, name))
         self._idle.clear()
+        command = self._command = asyncio.ensure_future(work)
         try:
-            return await work
+            await asyncio.wait({command})
+        except asyncio.CancelledError:
+            # Whoever asked for it has left. It is over when it has stopped, and not before.
+            command.cancel()
+            while not command.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait({command})
+            raise
         finally:
+            self._command = None
             self.feed(told.CommandEnded(lease))
+        if command.cancelled():
+            raise ConversationError("The command was stopped.")
+        return command.result()
+
+    def stop_command(self) -> bool:
+        """Whether a command is being stopped now."""
+        return self._command is not None and self._command.cancel()
 
     async def aclose(self) -> None:
         """Stop all tasks. What they were at is on paper as far as it came; the next daemon goes on from there."""

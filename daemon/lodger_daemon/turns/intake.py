@@ -63,14 +63,17 @@ class Intake:
         return self._receipt(actor, turn_id, disposition, result)
 
     async def abort(self, key: ConversationKey, run_id: RunId | None) -> bool:
-        """Interrupt the turn and park the messages that wait; a new message or `resume` lets them go on."""
+        """Interrupt the turn and park the messages that wait; a new message or `resume` lets them go on.
+
+        A command, such as a compaction, is stopped too; it parks nothing.
+        """
         actor = await self._registry.actor(key)
         state = actor.state
         if run_id is not None and isinstance(state, Active) and state.turn.run_id not in (None, run_id):
             return False
         kept = actor.abort()
         if kept is None:
-            return False
+            return actor.stop_command()
         # Acknowledged only once a crash can no longer undo it.
         await finish_regardless(kept)
         return True

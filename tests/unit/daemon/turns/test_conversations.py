@@ -1013,6 +1013,59 @@ async def test_a_command_waits_its_turn(house: House) -> None:
     assert house.seen(seen.LoopStatusChanged)[-1].status is LoopStatus.WAITING_ON_INPUT
 
 
+async def long_enough_to_compact(house: House) -> ConversationKey:
+    key = await house.start()
+    for number in range(6):
+        house.models.play(says("long answer " * 60))
+        await house.say(f"question {number} " + "words " * 60, f"m{number}")
+        await house.settled()
+    return key
+
+
+async def test_a_command_whose_client_leaves_is_over_when_it_has_stopped(house: House) -> None:
+    key = await long_enough_to_compact(house)
+    summing_up, closing = Gate(), Gate()
+    stream = house.models.stream
+
+    async def slow_to_close(request: ModelRequest) -> AsyncIterator[Any]:
+        try:
+            async for chunk in stream(request):
+                yield chunk
+        finally:
+            if summing_up.reached.is_set():
+                await closing.wait()
+
+    house.models.stream = slow_to_close  # type: ignore[method-assign]
+    house.models.play([summing_up, *says("a summary")], says("after"))
+    compacting = asyncio.ensure_future(house.conversations.compact(key))
+    await house.until(summing_up.reached.is_set)
+    compacting.cancel()
+    await house.until(closing.reached.is_set)
+    before = len(house.models.requests)
+    assert await house.say("and then", "m9") == Accepted("queued")
+    await house.until_seen(seen.QueueChanged)
+    assert len(house.models.requests) == before
+    closing.opened.set()
+    await house.settled()
+    assert len(house.models.requests) == before + 1
+
+
+async def test_a_command_that_takes_long_can_be_stopped(house: House) -> None:
+    key = await long_enough_to_compact(house)
+    summing_up = Gate()
+    house.models.play([summing_up, *says("a summary")], says("after"))
+    compacting = asyncio.ensure_future(house.conversations.compact(key))
+    await house.until(summing_up.reached.is_set)
+    await house.say("and then", "m9")
+    assert await house.conversations.abort(key)
+    with pytest.raises(ConversationError, match="stopped"):
+        await compacting
+    await house.settled()
+    assert house.models.open_streams == 0
+    assert "and then" in str(said(house.models.requests[-1])[-1])
+    assert finished(house)[-1] == (StopReason.END_TURN, None)
+
+
 async def test_a_message_removed_as_its_turn_begins_leaves_no_trace_of_a_turn(house: House) -> None:
     key = await house.start()
     gate = Gate()
