@@ -194,6 +194,8 @@ class LodgerToolbox:
         return ToolOutcome("success", truncate_middle(text, ANY_LIMIT_CHARS, None))
 
     async def preview(self, request: ToolRequest) -> tuple[JsonObject, ...]:
+        if request.tool_name == ASK_TOOL:
+            return ()
         try:
             operation = bind(request.tool_name, request.arguments)
             if not isinstance(operation, WriteFile | EditFile):
