@@ -93,6 +93,14 @@ async def test_a_long_talk_in_what_is_left_goes_on_by_compaction(world: World) -
         )
         said = [message for message in listed["messages"] if message["message_type"] == "user_message"]
         assert len(said) == 12, "the person sees everything"
+        assert "Question 0." not in requests[-1]["raw"]
+        assert "look them up with SearchMessages" in requests[-1]["raw"]
+        looking = {"name": "SearchMessages", "arguments": {"query": '"Question 0"'}}
+        turn = await conversation.turn(script({"calls": [looking]}, {"text": "found"}))
+        assert "Question 0. The sea is wide." in turn.results[0], turn.results
+        found = await client.request({"type": "lodger_search", "query": '"question 0" sea', "kinds": ["user"]})
+        assert [one["kind"] for one in found["results"]] == ["user"], found
+        assert found["results"][0]["snippet"].startswith("Question 0.")
 
 
 async def test_a_result_larger_than_the_window_is_cut_for_the_model_only(world: World) -> None:

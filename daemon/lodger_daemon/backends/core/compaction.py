@@ -30,6 +30,12 @@ newest messages. In at most {words} words: what the person asked for, in their o
 done, with names of files and commands; what was found out; decisions and why; what is left to do. No preamble."""
 
 
+_WORDS_TO_SEARCH: Final = (
+    " End with one line that begins with `Look up:` and names a few words by which passages whose exact words may "
+    "matter can be found."
+)
+
+
 class Mode(StrEnum):
     """How much is hidden. The wire's names."""
 
@@ -141,9 +147,14 @@ def _sliding_cut(
     return None
 
 
-def summary_request(budget: Budget, instructions: str) -> str:
-    """What is asked of the summariser, after the conversation."""
+def summary_request(budget: Budget, instructions: str, can_search: bool = False) -> str:
+    """What is asked of the summariser, after the conversation.
+
+    Args:
+        can_search: whether the agent has a tool to look up what is hidden.
+    """
     asked = _REQUEST.format(words=max(50, int(budget.summary * WORDS_PER_TOKEN)))
+    asked += _WORDS_TO_SEARCH if can_search else ""
     wish = instructions.strip()[:INSTRUCTIONS_LIMIT_CHARACTERS]
     return f"{asked}\n\nThe person says about this summary: {wish}" if wish else asked
 

@@ -242,7 +242,8 @@ class LocalBackend:
         """The message that begins the conversation from now on. Raises: ModelFailure."""
         text = ""
         if planned.hidden:
-            summariser = Summariser(self._models, self._clock, self._rng)
+            can_search = self._search_tool(standing) is not None
+            summariser = Summariser(self._models, self._clock, self._rng, can_search)
             cache_key = f"{standing.key}/summary"
             text = await summariser.summarise(standing.handle, planned.hidden, budget, options.instructions, cache_key)
             if not text.strip():

@@ -39,6 +39,8 @@ class Summariser:
     models: ModelGateway
     clock: Clock
     rng: Rng
+    can_search: bool = False
+    """Whether the agent has a tool to look up what is hidden."""
 
     async def summarise(
         self, handle: str, hidden: Sequence[TranscriptMessage], budget: Budget, instructions: str, cache_key: str
@@ -46,7 +48,7 @@ class Summariser:
         """Raises: ModelFailure."""
         failure = ModelFailure(FailureKind.CONTEXT_OVERFLOW, "no summary could be made")
         for limit in input_limits(budget):
-            asked = summary_request(budget, instructions)
+            asked = summary_request(budget, instructions, self.can_search)
             text = f"<conversation>\n{render_for_summary(hidden, limit)}\n</conversation>\n\n{asked}"
             request = ModelRequest(
                 handle=handle,

@@ -192,6 +192,8 @@ def test_a_wish_and_the_length_are_part_of_what_is_asked_of_the_summariser() -> 
     assert "At most 500 words".lower() in summary_request(of(100_000), "").lower()
     assert "at most 60 words" in summary_request(of(100), "")
     assert "above all the tea" in summary_request(of(100_000), "above all the tea")
+    assert "Look up:" in summary_request(of(100_000), "", can_search=True)
+    assert "Look up:" not in summary_request(of(100_000), "")
 
 
 def turn(index: int, calls: int, size: int) -> list[TranscriptMessage]:
