@@ -61,6 +61,21 @@ test("after a long absence everything is fetched anew", () => {
   assert.equal(resume.isFresh, true);
 });
 
+test("a place that the machine does not know is given up, and its numbers count from then on", () => {
+  const resume = new Resume();
+  resume.begin(0);
+  resume.release(9000, 0);
+  assert.equal(resume.begin(1), 9000);
+  resume.lost();
+  assert.equal(resume.isFresh, true);
+  assert.equal(resume.isNew, true);
+  resume.take(event(7, "turn_finished"));
+  resume.take(event(8));
+  assert.deepEqual(numbers(resume.release(8, 1)), [8]);
+  assert.deepEqual(numbers(resume.take(event(9))), [9]);
+  assert.equal(resume.begin(2), 9);
+});
+
 test("events without a number are always news", () => {
   const resume = new Resume();
   resume.begin(0);

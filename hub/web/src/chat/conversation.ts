@@ -256,6 +256,9 @@ export class Conversation {
       case "turn_finished":
         for (const news of this.resume.take(frame)) this.apply(news);
         break;
+      case "lodger_resync":
+        this.resume.lost();
+        break;
       case "update_loop_status":
         this.showLoop(asObject(frame["loop_status"]));
         break;

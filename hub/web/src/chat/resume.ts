@@ -43,6 +43,12 @@ export class Resume {
     return true;
   }
 
+  /** The machine keeps no events from where this page is, or never had such a place: the transcript is fetched anew. */
+  lost(): void {
+    this.cursor = null;
+    this.fresh = true;
+  }
+
   /** The opening failed. */
   abandon(): void {
     this.held = null;
