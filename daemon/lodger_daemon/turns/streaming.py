@@ -58,7 +58,7 @@ async def run(desk: Desk, action: do.RunStep) -> None:
     except ModelFailure as error:
         failure = error
         if error.kind is FailureKind.CONTEXT_OVERFLOW:
-            desk.backend.refused_as_too_long(step.built, desk.live.transcript)
+            desk.backend.refused_as_too_long(step.built, desk.live.transcript, error)
     except TimeoutError:
         # An end that was told is an end, whether the stream closes or not.
         if step.assembly.finish is None:

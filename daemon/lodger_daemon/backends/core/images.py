@@ -75,12 +75,12 @@ def refuses_images(messages: Sequence[ModelMessage], failure: ModelFailure) -> b
     if failure.output_seen or failure.kind not in _REFUSING_KINDS:
         return False
     words = failure.message.lower()
-    return any(word in words for word in _REFUSING_WORDS) and any(_holds_image(message) for message in messages)
+    return any(word in words for word in _REFUSING_WORDS) and any(holds_image(message) for message in messages)
 
 
 def in_words(message: ModelMessage) -> ModelMessage:
     """The message for a model that takes no images."""
-    if not isinstance(message, UserMessage) or not _holds_image(message):
+    if not isinstance(message, UserMessage) or not holds_image(message):
         return message
     told: JsonObject = {"type": "text", "text": _TAKES_NONE}
     return replace(message, parts=tuple(told if _is_image(part) else part for part in message.parts))
@@ -90,7 +90,7 @@ def _is_image(part: JsonObject) -> bool:
     return part.get("type") == "image"
 
 
-def _holds_image(message: ModelMessage) -> bool:
+def holds_image(message: ModelMessage) -> bool:
     return isinstance(message, UserMessage) and any(_is_image(part) for part in message.parts)
 
 

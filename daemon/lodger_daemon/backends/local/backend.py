@@ -16,7 +16,7 @@ from lodger_daemon.backends.core.budget import (
     floor_of,
 )
 from lodger_daemon.backends.core.compaction import Options, Plan, plan, summary_text
-from lodger_daemon.backends.core.images import in_words, refuses_images
+from lodger_daemon.backends.core.images import holds_image, in_words, refuses_images
 from lodger_daemon.backends.core.reminders import MemoryUpdate, Surroundings, reminders_for
 from lodger_daemon.backends.core.request_view import user_parts
 from lodger_daemon.backends.core.system_prompt import PromptFacts, compile_system_prompt
@@ -52,6 +52,8 @@ DEFAULT_WINDOW_TOKENS: Final = 128_000
 DESCRIPTION_HOLDS_S: Final = 60.0
 """How long what the gateway said of a model is taken as still true."""
 
+TOO_MANY_BYTES: Final = 413
+"""HTTP's status for a body that a provider does not take."""
 REMINDERS_TOKENS: Final = 300
 """What reminders add to a message that waits, when a compaction is planned before they are known."""
 
@@ -265,9 +267,12 @@ class LocalBackend:
         known = transcript.calibration(handle)
         transcript.calibrate(handle, known.reported(built.estimated_tokens, usage.prompt))
 
-    def refused_as_too_long(self, built: BuiltRequest, transcript: LocalConversation) -> None:
+    def refused_as_too_long(self, built: BuiltRequest, transcript: LocalConversation, failure: ModelFailure) -> None:
         """Learn from a refusal; the catalogue is asked again, since the answer may have told the true window."""
         handle = built.request.handle
+        if failure.status == TOO_MANY_BYTES and any(map(holds_image, built.request.messages)):
+            # The bytes of the images were too many: that says nothing about tokens.
+            return
         transcript.calibrate(handle, transcript.calibration(handle).refused(built.estimated_tokens))
         self._known_models.pop(handle, None)
 

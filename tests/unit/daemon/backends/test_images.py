@@ -115,3 +115,17 @@ async def test_a_failure_that_has_nothing_to_do_with_images_is_no_refusal_of_the
     await send(house, 2)
     shown = [message for message in house.models.requests[-1].messages if isinstance(message, UserMessage)]
     assert "base64" in str(shown[0])
+
+
+async def test_a_body_with_too_many_bytes_of_images_teaches_nothing_about_tokens(house: House) -> None:
+    for number in range(4):
+        await send(house, number, image())
+    too_many = ModelFailure(FailureKind.CONTEXT_OVERFLOW, "request_too_large", status=413)
+    house.models.play([too_many], says("They looked at pictures."), says("ok"))
+    await send(house, 8, image())
+    refused, _, answered = house.models.requests[-3:]
+    assert str(answered.messages).count("base64") < str(refused.messages).count("base64")
+    before = len(house.models.requests)
+    for number in range(10, 16):
+        await send(house, number, image())
+    assert len(house.models.requests) - before == 6, "compacted again although only bytes were too many"
