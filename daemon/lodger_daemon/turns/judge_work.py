@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from lodger_daemon.identity import CallKey, RunId, ToolCallId
+from lodger_daemon.identity import CallKey, QuestionId, RunId, ToolCallId
 from lodger_daemon.store.question_rows import StoredQuestion
 from lodger_daemon.turns.call_place import arguments_to_run, place_of_call
 from lodger_daemon.turns.contract import Allow, Answer, Deny
@@ -96,11 +96,20 @@ def tool_request(
     )
 
 
+def _was_left_open(desk: Desk, question_id: QuestionId) -> bool:
+    """Whether an earlier daemon asked, and wider rules or a wider mode have made an answer needless since. A turn
+    cannot end while a question of its conversation is open."""
+    book = desk.services.questions
+    return book.count() > 0 and book.open_question(desk.key, question_id) is not None
+
+
 async def _settled_otherwise(desk: Desk, action: do.JudgeCalls, call: Call, judged: CallProgress) -> CallProgress:
     """The verdict; but when a rule takes the place of an open question and a person was quicker, their word."""
-    if isinstance(judged, MustAsk) or not isinstance(call.progress, MustAsk):
+    if isinstance(judged, MustAsk):
         return judged
     question_id = question_id_of(call.tool_call_id)
+    if not isinstance(call.progress, MustAsk) and not _was_left_open(desk, question_id):
+        return judged
     if question_id in await withdraw_questions(desk, frozenset({question_id})):
         desk.publish(DeviceStateChanged())
         return judged

@@ -11,7 +11,9 @@ from lodger_daemon.identity import AgentId, ConversationId, ConversationKey, Que
 from lodger_daemon.store import audit_rows
 from lodger_daemon.turns.contract import Allow, Deny
 from lodger_daemon.turns.core import events as seen
+from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_tools.box.contract import PinnedFile
+from lodger_tools.permissions.core.modes import Mode
 from support.turn_parts import House, calls, says
 
 FIRST, SECOND = QuestionId("perm-c1"), QuestionId("perm-c2")
@@ -82,6 +84,21 @@ async def test_open_questions_come_back_together_after_a_restart(tmp_path: Path)
     assert await house.conversations.answer(key, FIRST, Allow())
     await house.settled()
     assert house.toolbox.ran == ["ask a"]
+    await house.close()
+
+
+async def test_a_question_that_a_wider_mode_made_needless_over_a_restart_is_taken_back(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    key = await asked(house, "ask a")
+    await house.conversations.change_state(key, Mode.UNRESTRICTED, None)
+    await house.crash()
+    house.events.clear()
+    await house.restart()
+    await house.settled()
+    assert house.toolbox.ran == ["ask a"]
+    assert [event.outcome for event in house.seen(seen.QuestionSettled)] == ["withdrawn"]  # type: ignore[attr-defined]
+    [finished] = house.seen(seen.TurnFinished)
+    assert isinstance(finished, seen.TurnFinished) and finished.stop_reason is StopReason.END_TURN
     await house.close()
 
 
