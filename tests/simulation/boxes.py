@@ -104,7 +104,8 @@ class Boxes:
         world.note("boxes", f"{process.command} has its effect")
         await asyncio.sleep(world.between(0.0005, 1.0))
         status = "error" if world.happens(0.1) else "success"
-        process.end(ToolOutcome(status, f"ran {process.command}"))
+        length = world.chance.choice((0, 0, 400))
+        process.end(ToolOutcome(status, f"ran {process.command}{' and wrote' * length}"))
 
     def _check_papers(self, request: ToolRequest) -> None:
         """An effect may only follow its committed start, and what a person must allow only their word."""

@@ -1,9 +1,12 @@
 """One client of a person: sends until it is told that it was taken, resumes from its cursor, remembers what it saw."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from simulation.plan import ClientPlan
+from simulation.relay import RelayWire
 from simulation.wire import Frame, Wire
 from simulation.world import World
 
@@ -43,7 +46,7 @@ class Kept:
 class Client:
     """Its memory survives everything: it is a page that keeps what it has."""
 
-    def __init__(self, run: "Run", name: str, conversations: list[str], *, batches: bool, questions: bool, tool: bool):
+    def __init__(self, run: "Run", name: str, conversations: list[str], plan: ClientPlan):
         self.run = run
         self.world: World = run.world
         self.name = name
@@ -52,10 +55,11 @@ class Client:
         self.taken: set[str] = set()
         """Ids of messages whose acceptance this client was told."""
         self.refused: dict[str, str] = {}
-        self.batches = batches
-        self._can_answer = questions
-        self._tool = tool
-        self._wire: Wire | None = None
+        self.batches = plan.batches
+        self._can_answer = plan.questions
+        self._tool = plan.tool
+        self._by_hub = plan.by_hub
+        self._wire: Wire | RelayWire | None = None
         self._requests = 0
         self._wanted = True
         self._starts: dict[str, Kept] = {}
@@ -65,11 +69,6 @@ class Client:
     def connect(self) -> None:
         if not self._wanted or self._wire is not None:
             return
-        daemon = self.run.daemon
-        if daemon is None or not daemon.ready:
-            self.world.later(self.world.between(0.2, 2.0), self.connect)
-            return
-        self.world.note(self.name, "connects")
         lost: list[bool] = []
 
         def gone() -> None:
@@ -77,12 +76,25 @@ class Client:
                 lost.append(True)
                 self._lost(wire)
 
-        wire = daemon.connect(self._hear, gone)
+        wire = self._dial(gone)
+        if wire is None:
+            self.world.later(self.world.between(0.2, 2.0), self.connect)
+            return
+        self.world.note(self.name, "connects")
         self._wire = wire
         self._starts.clear()
         for kept in self.kept.values():
             kept.started, kept.starting = False, 0
             self._begin(kept)
+
+    def _dial(self, gone: Callable[[], None]) -> Wire | RelayWire | None:
+        daemon, hub = self.run.daemon, self.run.hub
+        if self._by_hub and hub is not None:
+            try:
+                return RelayWire(self.world, hub, self._hear, gone)
+            except ConnectionError:
+                return None
+        return daemon.connect(self._hear, gone) if daemon is not None and daemon.ready else None
 
     def cut(self) -> None:
         if self._wire is not None:
@@ -100,7 +112,7 @@ class Client:
         self._wanted = False
         self.cut()
 
-    def _lost(self, wire: Wire) -> None:
+    def _lost(self, wire: Wire | RelayWire | None) -> None:
         if self._wire is not wire:
             return
         self._wire = None
@@ -134,7 +146,7 @@ class Client:
         self._send(frame)
         self._ask_again(self._wire, kept)
 
-    def _ask_again(self, wire: Wire | None, kept: Kept) -> None:
+    def _ask_again(self, wire: Wire | RelayWire | None, kept: Kept) -> None:
         """A start that was refused (the disk is full) is tried again."""
 
         def again() -> None:
@@ -172,7 +184,6 @@ class Client:
         self._send({"type": "change_device_state", "runtime": self._runtime(conversation), "payload": payload})
 
     def compact(self, conversation: str) -> None:
-        self.run.provider.may_change(f"{self.run.agent_id}/{conversation}")
         self._send({"type": "conversation_compact", "request_id": self._request_id(), "conversation_id": conversation})
 
     def recompile(self, conversation: str) -> None:

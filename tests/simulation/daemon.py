@@ -1,6 +1,7 @@
 """One daemon: the real conversations, store, questions and client router over simulated surroundings."""
 
 import asyncio
+import traceback
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,8 +19,10 @@ from lodger_daemon.store.errors import StoreError
 from lodger_daemon.turns.conductor import Conversations
 from lodger_daemon.turns.services import TurnOptions, TurnServices
 from simulation.boxes import Boxes, SimToolbox
+from simulation.line import Line
 from simulation.loop import Life
 from simulation.provider import Provider, SimModels
+from simulation.relay import Hub, keep_uplink
 from simulation.rooms import SharedMemory, SharedRules, SimJudge, SimMemory
 from simulation.wire import Frame, Wire
 from simulation.world import SimClock, World
@@ -35,6 +38,7 @@ class Surroundings:
     boxes: Boxes
     memory: SharedMemory
     rules: SharedRules
+    hub: Hub | None = None
     answers_sent: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Request id to conversation and question, of every answer a client gave."""
     answers_taken: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -67,6 +71,7 @@ class SimDaemon:
         """It stopped by itself, in good order or refusing to start."""
         self.stopping = asyncio.Event()
         self.wires: list[Wire] = []
+        self.uplink_line: Line | None = None
         self._asked_s: dict[tuple[str, str], float] = {}
         """When each question of this daemon left it first."""
         self.asks_since_s = float("inf")
@@ -123,6 +128,9 @@ class SimDaemon:
             await self._live()
         except StoreError as error:
             self.world.note(self.life.name, f"cannot go on: {error}")
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            self.world.fail("nothing unforeseen", f"{error!r} at {place.filename}:{place.lineno}")
         finally:
             self.ready, self.ended = False, True
 
@@ -167,14 +175,17 @@ class SimDaemon:
                     rng=rng,
                 )
             )
-            watching = self.world.loop.create_task(watch_ownership(self.database, clock, self.stopping))
+            beside = [self.world.loop.create_task(watch_ownership(self.database, clock, self.stopping))]
+            if around.hub is not None:
+                beside.append(self.world.loop.create_task(keep_uplink(self, around.hub, clock, rng)))
             self.ready = True
             self.asks_since_s = world.loop.time() + 1.0
             world.note(self.life.name, f"is ready with epoch {self.database.epoch}")
             await self.stopping.wait()
             self.ready = False
-            watching.cancel()
-            await asyncio.wait({watching})
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
             for wire in self.wires:
                 wire.cut()
             await self.router.aclose()

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 
 OTHER: Final = "conv-other"
+SMALL_WINDOW: Final = 10_000
+"""Below this texts are long enough to be compacted."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class ClientPlan:
     batches: bool
     questions: bool
     tool: bool
+    by_hub: bool
 
 
 @dataclass(frozen=True)
@@ -33,13 +36,20 @@ class Plan:
     clients: list[ClientPlan]
     acts: list[Act]
     length_s: float
+    has_hub: bool
 
 
 def make_plan(world: World) -> Plan:
     chance = world.chance
     conversations = ["default", OTHER] if chance.random() < 0.3 else ["default"]
+    has_hub = chance.random() < 0.4
     clients = [
-        ClientPlan(chance.random() < 0.4, n == 0 or chance.random() < 0.8, chance.random() < 0.3)
+        ClientPlan(
+            chance.random() < 0.4,
+            n == 0 or chance.random() < 0.8,
+            chance.random() < 0.3,
+            has_hub and chance.random() < 0.7,
+        )
         for n in range(chance.choice((1, 2, 2, 3)))
     ]
     length_s = chance.choice((10.0, 40.0, 120.0))
@@ -50,7 +60,7 @@ def make_plan(world: World) -> Plan:
         box_dies=chance.choice((0.0, 0.0, 0.15)),
         slow_disk=chance.choice((0.0, 0.0, 0.2)),
         answers_questions=chance.choice((1.0, 0.5)),
-        window_tokens=chance.choice((100_000, 100_000, 3_000)),
+        window_tokens=chance.choice((100_000, 100_000, 3_000, 3_600)),
     )
     acts = [*_says(world, conversations, len(clients), length_s)]
     for make, most in (
@@ -62,13 +72,15 @@ def make_plan(world: World) -> Plan:
         (_person, 6),
         (_elsewhere, 2),
         (_boxes, 1),
+        (_notices, 1),
+        *(((_hub, 3),) if has_hub else ()),
     ):
         acts += [
             make(world, conversations, len(clients), chance.uniform(0.0, length_s))
             for _ in range(chance.randrange(most + 1))
         ]
     acts.sort(key=lambda act: act.at_s)
-    return Plan(conversations, clients, acts, length_s)
+    return Plan(conversations, clients, acts, length_s, has_hub)
 
 
 def _says(world: World, conversations: list[str], clients: int, length_s: float) -> list[Act]:
@@ -83,7 +95,8 @@ def _say(world: World, conversations: list[str], clients: int, at_s: float, numb
     chance = world.chance
     conversation, who = chance.choice(conversations), chance.randrange(clients)
     message_id = f"cm-{number}"
-    text = f"message {number} " + "and more " * chance.choice((0, 3, 200))
+    lengths = (0, 3, 200) if world.weather.window_tokens > SMALL_WINDOW else (3, 150, 300)
+    text = f"message {number} " + "and more " * chance.choice(lengths)
     options: dict[str, object] = {}
     if chance.random() < 0.2:
         options["delivery"] = "turn_end"
@@ -176,3 +189,27 @@ def _elsewhere(world: World, conversations: list[str], clients: int, at_s: float
 
 def _boxes(world: World, conversations: list[str], clients: int, at_s: float) -> Act:
     return Act(at_s, "boxes die", lambda run: run.boxes.die())
+
+
+def _hub(world: World, conversations: list[str], clients: int, at_s: float) -> Act:
+    what = world.chance.randrange(3)
+
+    def do(run: "Run") -> None:
+        line = run.daemon.uplink_line if run.daemon is not None else None
+        if what == 0:
+            assert run.hub is not None
+            run.hub.crash()
+        elif line is not None:
+            run.world.note("hub", "its line to the daemon is cut" if what == 1 else "its line falls silent")
+            if what == 1:
+                line.cut()
+            else:
+                line.silent = True
+
+    return Act(at_s, "trouble with the hub", do)
+
+
+def _notices(world: World, conversations: list[str], clients: int, at_s: float) -> Act:
+    """Background work that has ended; now and then so much that the queue has to drop some."""
+    conversation, count = world.chance.choice(conversations), world.chance.choice((1, 2, 3, 3, 3, 120))
+    return Act(at_s, f"{count} notices", lambda run: run.give_notice(conversation, count))

@@ -48,6 +48,9 @@ FAILURES: Final = (
     (FailureKind.QUOTA, 402),
     (FailureKind.BAD_REQUEST, 400),
 )
+REMINDS_OF_EMPTY: Final = '<reminder about="answer">'
+"""How a request ends that says, this once, that the last answer was empty."""
+
 CHANGE_WITHIN: Final = 3
 """What a person asks for may overtake a request or two that are being made."""
 
@@ -63,7 +66,17 @@ class Known:
     settled: int = 0
     """How many of them every later request must begin with."""
     may_change: int = 1
-    """For so many requests more the beginning may change, once: a summary or a fresh prompt was asked for."""
+    """For so many requests more the beginning may change, once: a person asked for a fresh prompt."""
+    prompt: str | None = None
+    """As it was stored when the latest request was made."""
+    compactions: int = 0
+    """Of the conversation, when the latest request was made."""
+    sent: int = 0
+    """How many they become once this request is taken up."""
+    runs: int = 0
+    """Runs of the conversation when it was made."""
+    answered: bool = False
+    """Whether a first piece of the answer to it was handed out."""
     streams: list["Stream"] = field(default_factory=list)
 
 
@@ -79,14 +92,13 @@ class Provider:
         self._calls = 0
 
     def may_change(self, key: str) -> None:
-        """A person asked for a compaction or a fresh prompt."""
+        """A person asked for a fresh prompt."""
         self.known.setdefault(key, Known()).may_change = CHANGE_WITHIN
 
     def open(self, stream: "Stream") -> Script:
         self.requests += 1
         request = stream.request
         if is_summary(request):
-            self.may_change(request.cache_key.removesuffix("/summary"))
             self.world.note("model", f"asked for a summary of {request.cache_key}")
             return self._summary()
         known = self.known.setdefault(request.cache_key, Known())
@@ -109,7 +121,6 @@ class Provider:
         if fault:
             self.world.fail("valid request", f"{fault} in {[outline(m) for m in request.messages]}")
         self._check_prefix(request, known)
-        self._check_prompt(request)
         if (size := _tokens(request)) > self.world.weather.window_tokens * 1.02:
             self.world.fail("requests fit", f"{size} tokens for a window of {self.world.weather.window_tokens}")
         for message in request.messages:
@@ -119,32 +130,50 @@ class Provider:
             self.world.fail("valid request", "two tools of one name")
 
     def _check_prefix(self, request: ModelRequest, known: Known) -> None:
-        before = known.messages[: known.settled]
-        if request.messages[: len(before)] == before:
+        """What was once in the conversation stands at the same place in every later request, until a compaction."""
+        runs, compactions = self._counted(request)
+        stored = self._stored_prompt(request)
+        if known.answered and runs > known.runs:
+            # The model began to answer, so what the person had written is in the transcript as it was sent.
+            known.settled = known.sent
+        # A prompt that was made for a request nobody took up is made anew; the stored one holds.
+        before = (known.prompt if stored is not None else None, *known.messages[1 : known.settled])
+        now = (stored if before[0] is not None else None, *request.messages[1 : known.settled])
+        compacted = compactions > known.compactions
+        if compacted or before == now:
             known.may_change = max(0, known.may_change - 1)
         elif known.may_change:
             known.may_change = 0
         else:
-            place = next(i for i, m in enumerate(before) if request.messages[i : i + 1] != (m,))
-            was, now = before[place], request.messages[place : place + 1]
-            self.world.fail("stable prefix", f"message {place} of {len(before)} was {was!r:.900} and is {now!r:.900}")
-        known.messages = request.messages
+            place = next(i for i, was in enumerate(before) if now[i : i + 1] != (was,))
+            was, is_now = before[place], now[place : place + 1]
+            text = f"message {place} of {len(before)} was {was!r:.900} and is {is_now!r:.900}"
+            self.world.fail("stable prefix", text)
+        first = request.messages[0]
+        if stored is not None and isinstance(first, SystemMessage) and first.text != stored:
+            self.world.fail("stable prefix", f"the prompt is {first.text!r:.1500} and {stored!r:.1500} is stored")
         # What follows the last answer may still change: nothing of it is admitted before the model has begun.
         last = max((i for i, m in enumerate(request.messages) if not isinstance(m, UserMessage)), default=0)
-        known.settled = last + 1 if last or self._stored_prompt(request) else 0
+        known.messages, known.settled = request.messages, last + 1
+        known.prompt, known.compactions = stored, compactions
+        known.runs, known.answered = runs, False
+        known.sent = len(request.messages) - texts_of(request.messages[-1]).startswith(REMINDS_OF_EMPTY)
+
+    def _counted(self, request: ModelRequest) -> tuple[int, int]:
+        """Runs and compactions of the conversation so far."""
+        rows = self.world.look(
+            "SELECT (SELECT COUNT(*) FROM runs r WHERE r.conversation = v.number), "
+            "(SELECT COUNT(*) FROM messages m WHERE m.conversation = v.number AND m.kind = 'summary') "
+            "FROM conversations v WHERE v.conversation_id = ?",
+            request.cache_key.rpartition("/")[2],
+        )
+        return rows[0]  # type: ignore[return-value]
 
     def _stored_prompt(self, request: ModelRequest) -> str | None:
         """A prompt that was compiled for a request nobody took up is compiled anew."""
         conversation = request.cache_key.rpartition("/")[2]
         rows = self.world.look("SELECT system_prompt FROM conversations WHERE conversation_id = ?", conversation)
         return rows[0][0] if rows else None
-
-    def _check_prompt(self, request: ModelRequest) -> None:
-        first, stored = request.messages[0], self._stored_prompt(request)
-        if stored is not None and isinstance(first, SystemMessage) and first.text != stored:
-            self.world.fail("stable prefix", f"the prompt is {first.text!r:.1500} and {stored!r:.1500} is stored")
-
-    # -- answers --
 
     def _summary(self) -> Script:
         if self.world.happens(self.world.weather.model_fails):
@@ -283,6 +312,8 @@ class Stream:
         except BaseException:
             self.is_open = False
             raise
+        if not is_summary(self.request) and self.life is self._provider.world.owner:
+            self._provider.known[self.request.cache_key].answered = True
         if isinstance(item, StepEnded):
             self._script.clear()
         return item

@@ -11,11 +11,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from lodger_daemon.identity import AgentId, ConversationId, ConversationKey
+from lodger_daemon.identity import AgentId, ClientMessageId, ConversationId, ConversationKey
 from lodger_daemon.store import agent_rows, conversation_rows
 from lodger_daemon.store.database import Database
-from lodger_daemon.store.errors import StoreError
-from lodger_daemon.turns.contract import AgentRecord
+from lodger_daemon.store.errors import OwnershipLost, StoreBusy, StoreClosed, StoreFull
+from lodger_daemon.turns.contract import AgentRecord, InputMessage, Submission
 from simulation import laws
 from simulation.boxes import Boxes
 from simulation.client import Client
@@ -23,6 +23,7 @@ from simulation.daemon import SimDaemon, Surroundings, close_files
 from simulation.loop import LIFE, Halted, LifeState, Stalled
 from simulation.plan import OTHER, Plan, make_plan
 from simulation.provider import Provider
+from simulation.relay import Hub
 from simulation.rooms import SharedMemory, SharedRules
 from simulation.world import SimClock, World
 
@@ -52,17 +53,16 @@ class Run:
         self.provider = Provider(world)
         self.memory = SharedMemory()
         self.boxes = Boxes(world, self.memory.remember)
-        self.around = Surroundings(world, self.provider, self.boxes, self.memory, SharedRules())
+        self.hub = Hub(world) if plan.has_hub else None
+        self.around = Surroundings(world, self.provider, self.boxes, self.memory, SharedRules(), self.hub)
         self.daemon: SimDaemon | None = None
         self.daemons: list[SimDaemon] = []
         self.external_calls: dict[tuple[str, str, str], int] = {}
         self.sent: dict[str, tuple[str, str]] = {}
         """Message id to conversation and text, of everything any client was given to say."""
-        self.clients = [
-            Client(self, f"client{n}", plan.conversations, batches=c.batches, questions=c.questions, tool=c.tool)
-            for n, c in enumerate(plan.clients)
-        ]
+        self.clients = [Client(self, f"client{n}", plan.conversations, c) for n, c in enumerate(plan.clients)]
         self.settling = False
+        self.notices = 0
         self.counts = {"crashes": 0, "freezes": 0, "requests": 0, "effects": 0, "messages": 0}
 
     # -- daemons --
@@ -103,6 +103,8 @@ class Run:
         daemon.ready = False
         for wire in daemon.wires:
             wire.cut()
+        if daemon.uplink_line is not None:
+            daemon.uplink_line.cut()
         world.later(0.0, close_files, daemon)
         if daemon is self.daemon:
             self.daemon = None
@@ -139,6 +141,24 @@ class Run:
         for daemon in self.daemons:
             if daemon.life.state is not LifeState.DEAD and daemon.is_open:
                 daemon.writer.set_full(full)
+
+    def give_notice(self, conversation: str, count: int) -> None:
+        daemon = self.daemon
+        if daemon is None or not daemon.ready or daemon.life.state is not LifeState.ALIVE:
+            return
+        self.world.note(daemon.life.name, f"has {count} notices for {conversation}")
+        key = ConversationKey(AgentId(AGENT), ConversationId(conversation))
+
+        async def give() -> None:
+            for _ in range(count):
+                self.notices += 1
+                name = f"notice-{self.notices}"
+                message = InputMessage(ClientMessageId(name), f"{name}: the build is done", name)
+                await daemon.conversations.submit_notice(
+                    key, Submission((message,)), "task_notification", "task_notification"
+                )
+
+        daemon.life.run(daemon.own, give())
 
     # -- what clients report --
 
@@ -180,8 +200,10 @@ class Run:
     async def _settle(self) -> None:
         world = self.world
         deadline_s = world.loop.time() + SETTLE_LIMIT_S
+        pause_s = 5.0
         while world.loop.time() < deadline_s:
-            await asyncio.sleep(5.0)
+            await asyncio.sleep(pause_s)
+            pause_s = min(120.0, pause_s * 1.1)
             for client in self.clients:
                 for conversation, kept in client.kept.items():
                     if any(item.get("paused") for item in kept.queue):
@@ -224,7 +246,7 @@ class Ears(logging.Handler):
             return
         error = record.exc_info[1] if record.exc_info else None
         self._world.note("log", f"{record.getMessage()} {error!r}" if error else record.getMessage())
-        if error is not None and not isinstance(error, StoreError):
+        if error is not None and not isinstance(error, OwnershipLost | StoreFull | StoreBusy | StoreClosed):
             place = traceback.extract_tb(error.__traceback__)[-1]
             self._world.fail("nothing unforeseen", f"{error!r} at {place.filename.rsplit('/', 2)[-1]}:{place.lineno}")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lodger_daemon.store.writer import REPEAT_DELAY_S, SOON_DELAY_S, Writer
+from simulation.loop import LIFE
 from simulation.world import World
 
 
@@ -44,7 +45,10 @@ class SteppedWriter(Writer):
 
     def _step(self) -> None:
         self._timer = None
+        before = self.counts.commits
         self.write_waiting()
+        if self.counts.commits > before and LIFE.get() is not self._world.owner:
+            self._world.fail("R9 one owner", f"a daemon of epoch {self._epoch} wrote after it had been replaced")
         if self._inbound.jobs:
             waits = self._inbound.awaited > 0 or not self._repeating
             self._arm(self._world.commit_delay_s() if waits else REPEAT_DELAY_S)
