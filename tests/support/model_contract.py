@@ -19,7 +19,7 @@ from lodger_daemon.models.contract import (
     UserMessage,
 )
 from lodger_daemon.models.gateway import Models
-from support.endpoint_process import EndpointProcess
+from support.endpoint_process import EndpointProcess, model_endpoint
 
 
 def scripted(handle: str, step: dict[str, Any], label: str = "x") -> ModelRequest:
@@ -132,6 +132,13 @@ class ModelContract:
         found = await failure(models, scripted(handle, {"quirk": "html"}))
         assert not found.output_seen
         assert found.kind is not FailureKind.WORKER_LOST
+
+    async def test_a_provider_that_sends_us_elsewhere_is_not_followed(self, models: Models, handle: str) -> None:
+        """Neither the key nor the conversation goes to an address that its person did not choose."""
+        with model_endpoint() as elsewhere:
+            found = await failure(models, scripted(handle, {"redirect": elsewhere.url}))
+            assert (found.kind, found.output_seen) == (FailureKind.BAD_REQUEST, False), found
+            assert elsewhere.requests() == []
 
     async def test_an_abort_before_the_first_word_closes_the_request(
         self, models: Models, handle: str, endpoint: EndpointProcess

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from lodger_daemon.models.keys import KeyStore
+from lodger_daemon.models.litellm_worker.no_redirects import stay_where_told
 from lodger_daemon.models.worker.serving import serve
 
 # Read while litellm is imported: no price list from the network, no .env of whatever folder this is.
@@ -19,6 +20,7 @@ def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     keys = KeyStore(Path(sys.argv[2]), dict(os.environ))
     os.environ.update(_QUIET)
+    stay_where_told()
     from lodger_daemon.models.litellm_worker.litellm_caller import LitellmCaller
 
     asyncio.run(serve(channel, LitellmCaller(keys)))
