@@ -45,7 +45,8 @@ class RunCommand:
     """`bash -c`; no login shell. Not started when one of the pinned files is another than it was."""
 
     command: str
-    timeout_s: float = 120.0
+    timeout_s: float | None = 120.0
+    """None = no limit: only for what is begun in the background or for a while."""
     pinned: tuple[PinnedFile, ...] = ()
 
 
@@ -167,6 +168,25 @@ class BoxOutcome:
     """Processes that the call started and that still run."""
 
 
+@dataclass(frozen=True, slots=True)
+class StillRuns:
+    """A call was waited for long enough and goes on in its box."""
+
+    output: bytes
+    """The last of what it has written so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPart:
+    """A piece of what a call has written, as its box keeps it."""
+
+    start: int
+    data: bytes
+    total: int
+    """How much it has written in all."""
+    ended: bool
+
+
 class BoxUnavailable(Exception):
     """No box can be had, so nothing runs (fail closed). The text says why and what to do."""
 
@@ -182,6 +202,8 @@ class BoxStatus:
     running_calls: int
     leftovers: int
     idle_s: float
+    background: int = 0
+    """Calls that go on although nobody waits for their result."""
 
 
 OutputSink: TypeAlias = Callable[[bytes], None]
@@ -219,4 +241,43 @@ class Boxes(Protocol):
 
     async def aclose(self) -> None:
         """Let go of all boxes without ending them."""
+        ...
+
+
+class BackgroundBoxes(Protocol):
+    """Calls that outlive the waiting for them. Each is named by its box and its key, also for a later daemon.
+
+    A box ends neither when it is idle nor to make room for others while such a call runs in it.
+    """
+
+    async def run_a_while(
+        self, key: BoxKey, call: BoxCall, on_output: OutputSink | None, foreground_s: float
+    ) -> BoxOutcome | StillRuns:
+        """`Boxes.run`, but a call that has not ended after `foreground_s` is left to run. Raises as that does."""
+        ...
+
+    async def collect_a_while(self, key: BoxKey, call_key: str, foreground_s: float) -> BoxOutcome | StillRuns | None:
+        """`Boxes.collect`, with the same end of the waiting."""
+        ...
+
+    async def begin(self, key: BoxKey, call: BoxCall) -> BoxOutcome | None:
+        """Start a call and leave it to run; an outcome when it has ended already, mostly because it could not begin.
+
+        Raises:
+            BoxUnavailable: nothing was run.
+            BoxLost: the box went away meanwhile.
+        """
+        ...
+
+    async def watch(self, key: BoxKey, call_key: str) -> BoxOutcome | None:
+        """Wait for the end of a call that was left to run; its text is the last of its output. None when no box knows
+        it any more. Cancelling the waiter leaves it running."""
+        ...
+
+    async def read(self, key: BoxKey, call_key: str, offset: int, limit_bytes: int) -> OutputPart | None:
+        """What a call has written from `offset` on (negative: from its end); None when no box knows it any more."""
+        ...
+
+    async def cancel(self, key: BoxKey, call_key: str) -> None:
+        """TERM to the call's processes, KILL two seconds later. Returns at once; `watch` tells the end."""
         ...

@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from lodger_sandbox.contract import BoxRequest, DetachedBox, RunnerStart
 from lodger_tools.box import record as records
@@ -16,7 +16,9 @@ from lodger_tools.box.contract import (
     BoxOutcome,
     BoxStatus,
     BoxUnavailable,
+    OutputPart,
     OutputSink,
+    StillRuns,
 )
 from lodger_tools.box.link import BoxLink
 from lodger_tools.box.starting import (
@@ -33,6 +35,8 @@ IDLE_LIMIT_S: Final = 300.0
 BOX_LIMIT: Final = 32
 END_WITHIN_S: Final = 3.0
 
+T = TypeVar("T")
+
 
 class BoxWatcher(Protocol):
     """Told of every box of a manager, new or adopted."""
@@ -47,12 +51,14 @@ class BoxWatcher(Protocol):
 class Box:
     """One connected box."""
 
-    __slots__ = ("calls", "found", "idle_since", "leftovers", "link", "retired")
+    __slots__ = ("background", "calls", "found", "idle_since", "leftovers", "link", "retired")
 
     def __init__(self, found: records.FoundBox, link: BoxLink, now: float) -> None:
         self.found = found
         self.link = link
         self.calls = 0
+        self.background: set[str] = set()
+        """Keys of calls that run without being waited for."""
         self.idle_since = now
         self.leftovers = 0
         self.retired = False
@@ -60,7 +66,8 @@ class Box:
 
 
 class BoxManager:
-    """Implements `Boxes`. Make it inside a running event loop's program, `start` it, and `aclose` it at the end."""
+    """Implements `Boxes` and `BackgroundBoxes`. Make it inside a running event loop's program, `start` it, and `aclose`
+    it at the end."""
 
     def __init__(
         self,
@@ -105,37 +112,92 @@ class BoxManager:
 
     async def run(self, key: BoxKey, call: BoxCall, on_output: OutputSink | None = None) -> BoxOutcome:
         box = await self._box(key)
-        box.calls += 1
-        try:
+        async with self._at_work(box):
             outcome = await box.link.run(call, on_output)
-            box.leftovers += outcome.leftovers
+            note_outcome(box, outcome, call.call_key)
             return outcome
+
+    async def run_a_while(
+        self, key: BoxKey, call: BoxCall, on_output: OutputSink | None, foreground_s: float
+    ) -> BoxOutcome | StillRuns:
+        box = await self._box(key)
+        async with self._at_work(box):
+            outcome = await box.link.run_a_while(call, on_output, foreground_s)
+            note_outcome(box, outcome, call.call_key)
+            return outcome
+
+    async def begin(self, key: BoxKey, call: BoxCall) -> BoxOutcome | None:
+        box = await self._box(key)
+        async with self._at_work(box):
+            outcome = await box.link.begin(call)
+            note_outcome(box, outcome or StillRuns(b""), call.call_key)
+            return outcome
+
+    async def collect(self, key: BoxKey, call_key: str) -> BoxOutcome | None:
+        found = await self._from_who_knows(key, lambda link: link.collect(call_key))
+        if found is None:
+            return None
+        note_outcome(*found, call_key)
+        return found[1]
+
+    async def collect_a_while(self, key: BoxKey, call_key: str, foreground_s: float) -> BoxOutcome | StillRuns | None:
+        found: tuple[Box, BoxOutcome | StillRuns] | None = await self._from_who_knows(
+            key, lambda link: link.collect_a_while(call_key, foreground_s)
+        )
+        if found is None:
+            return None
+        note_outcome(*found, call_key)
+        return found[1]
+
+    async def watch(self, key: BoxKey, call_key: str) -> BoxOutcome | None:
+        # Not counted as a call: what runs in the background holds up neither memory nor the box's other work.
+        found = await self._from_who_knows(key, lambda link: link.watch(call_key), counts=False)
+        if found is None:
+            return None
+        note_outcome(*found, call_key)
+        return found[1]
+
+    async def read(self, key: BoxKey, call_key: str, offset: int, limit_bytes: int) -> OutputPart | None:
+        with contextlib.suppress(TimeoutError):
+            found = await self._from_who_knows(key, lambda link: link.read(call_key, offset, limit_bytes))
+            return None if found is None else found[1]
+        return None
+
+    async def cancel(self, key: BoxKey, call_key: str) -> None:
+        for box in self._of(key):
+            with contextlib.suppress(BoxLost):
+                box.link.cancel(call_key)
+
+    def _of(self, key: BoxKey) -> list[Box]:
+        retired = [box for box in self._retired if box.found.record.key == key]
+        return [*retired, self._boxes[key]] if key in self._boxes else retired
+
+    async def _from_who_knows(
+        self, key: BoxKey, ask: Callable[[BoxLink], Awaitable[T | None]], counts: bool = True
+    ) -> tuple[Box, T] | None:
+        """The first answer of a box that knows what it is asked about, and that box."""
+        if not self._is_started:
+            await self.start()
+        for box in self._of(key):
+            with contextlib.suppress(BoxLost):
+                async with self._at_work(box, counts):
+                    answer = await ask(box.link)
+                if answer is not None:
+                    return box, answer
+        return None
+
+    @contextlib.asynccontextmanager
+    async def _at_work(self, box: Box, counts: bool = True) -> AsyncIterator[None]:
+        """A box whose connection is lost meanwhile is buried."""
+        box.calls += counts
+        try:
+            yield
         except BoxLost:
             await self._bury(box)
             raise
         finally:
-            box.calls -= 1
+            box.calls -= counts
             box.idle_since = self._monotonic()
-
-    async def collect(self, key: BoxKey, call_key: str) -> BoxOutcome | None:
-        if not self._is_started:
-            await self.start()
-        candidates = [box for box in self._retired if box.found.record.key == key]
-        if key in self._boxes:
-            candidates.append(self._boxes[key])
-        for box in candidates:
-            box.calls += 1
-            try:
-                outcome = await box.link.collect(call_key)
-            except BoxLost:
-                await self._bury(box)
-                continue
-            finally:
-                box.calls -= 1
-                box.idle_since = self._monotonic()
-            if outcome is not None:
-                return outcome
-        return None
 
     async def stop_all(self, key: BoxKey) -> int:
         box = self._boxes.get(key)
@@ -164,7 +226,8 @@ class BoxManager:
                 host_pid=box.found.record.runner_pid,
                 running_calls=box.calls,
                 leftovers=box.leftovers,
-                idle_s=0.0 if box.calls else max(0.0, now - box.idle_since),
+                idle_s=0.0 if box.calls or box.background else max(0.0, now - box.idle_since),
+                background=len(box.background),
             )
             for box in (*self._boxes.values(), *self._retired)
         )
@@ -247,8 +310,9 @@ class BoxManager:
             return
         if self._watcher is not None:
             await self._watcher.box_started(found)
-        leftovers = listing.get("leftovers")
+        leftovers, running = listing.get("leftovers"), listing.get("running")
         box.leftovers = leftovers if isinstance(leftovers, int) else 0
+        box.background = set(map(str, running)) if isinstance(running, list) else set()
         box.retired = not await asyncio.to_thread(self._still_wanted, found)
         if box.retired or found.record.key in self._boxes:
             box.retired = True
@@ -290,7 +354,11 @@ class BoxManager:
         """Raises: BoxUnavailable when every box is in use."""
         if len(self._boxes) + len(self._retired) < BOX_LIMIT:
             return
-        idle = [box for box in (*self._retired, *self._boxes.values()) if not box.calls and not box.leftovers]
+        idle = [
+            box
+            for box in (*self._retired, *self._boxes.values())
+            if not box.calls and not box.leftovers and not box.background
+        ]
         if not idle:
             raise BoxUnavailable(f"{BOX_LIMIT} boxes are in use on this machine; end some work first.")
         await self._end_box(min(idle, key=lambda box: box.idle_since))
@@ -316,10 +384,20 @@ class BoxManager:
             return
         leftovers, running = listing.get("leftovers"), listing.get("running")
         box.leftovers = leftovers if isinstance(leftovers, int) else 0
+        if not running:
+            box.background.clear()
         if not box.leftovers and not running and not box.calls:
             async with self._lock(box.found.record.key):
                 if not box.calls:
                     await self._end_box(box)
+
+
+def note_outcome(box: Box, outcome: BoxOutcome | StillRuns, call_key: str) -> None:
+    if isinstance(outcome, StillRuns):
+        box.background.add(call_key)
+    else:
+        box.background.discard(call_key)
+        box.leftovers += outcome.leftovers
 
 
 def start_in_sandbox(request: BoxRequest, runner: RunnerStart) -> DetachedBox:

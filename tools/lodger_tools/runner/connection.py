@@ -7,6 +7,7 @@ import os
 from lodger_tools.runner.poll import READABLE, WRITABLE
 from lodger_tools.runner.wire import (
     HELLO_LIMIT_BYTES,
+    LAST_OUTPUT_BYTES,
     OUTPUT_CHUNK_BYTES,
     PREFIX_BYTES,
     TO_DAEMON_PAYLOAD_LIMIT_BYTES,
@@ -32,11 +33,11 @@ WAITING_LIMIT_BYTES = 16 * 1024 * 1024
 
 
 class Follower:
-    """How far one connection has been told of one call."""
+    """How far one connection has been told of one call; with the offset None, it waits for the end alone."""
 
     __slots__ = ("call", "id", "offset")
 
-    def __init__(self, call_id: int, call: Call, offset: int) -> None:
+    def __init__(self, call_id: int, call: Call, offset: int | None) -> None:
         self.id = call_id
         self.call = call
         self.offset = offset
@@ -118,12 +119,24 @@ class Connection:
         finally:
             end.detach()
 
-    def follow(self, call_id: int, call: Call, offset: int) -> None:
-        """Send the call's output from `offset` on, what is to come as it comes, and its end."""
+    def follow(self, call_id: int, call: Call, offset: int | None) -> None:
+        """Send the call's output from `offset` on, what is to come as it comes, and its end. With None only the end,
+        which brings the last of the output."""
         self._followers.append(Follower(call_id, call, offset))
         if self._pump not in call.watchers:
             call.watchers.append(self._pump)
         self._pump()
+
+    def leave(self, call_id: int) -> None:
+        for follower in tuple(self._followers):
+            if follower.id == call_id:
+                self._forget(follower)
+
+    def _forget(self, follower: Follower) -> None:
+        call = follower.call
+        self._followers.remove(follower)
+        if all(other.call is not call for other in self._followers) and self._pump in call.watchers:
+            call.watchers.remove(self._pump)
 
     def _ready(self, mask: int) -> None:
         if mask & WRITABLE:
@@ -166,6 +179,11 @@ class Connection:
     def _pump_one(self, follower: Follower) -> bool:
         call = follower.call
         output = call.output
+        if follower.offset is None:
+            # Looked for only at the end: taking it out at each new piece of output would cost more than writing it did.
+            return call.done is not None and self._tell_end(
+                follower, output.part(-LAST_OUTPUT_BYTES, LAST_OUTPUT_BYTES)[1]
+            )
         if call.done is None and follower.offset >= output.head_limit_bytes:
             # The end of a flood is shown when the call has ended; nobody reads that fast.
             return False
@@ -180,15 +198,16 @@ class Connection:
                 follower.offset += gap
             self._out += encode_frame(header, data)
             return True
+        return self._tell_end(follower)
+
+    def _tell_end(self, follower: Follower, output: bytes = b"") -> bool:
+        call = follower.call
         if call.done is None:
             return False
-        self._out += encode_frame(
-            {"is": "done", "id": follower.id, **call.done}, call.text[:TO_DAEMON_PAYLOAD_LIMIT_BYTES]
-        )
+        text = (output + call.text)[:TO_DAEMON_PAYLOAD_LIMIT_BYTES]
+        self._out += encode_frame({"is": "done", "id": follower.id, **call.done}, text)
         call.delivered = True
-        self._followers.remove(follower)
-        if all(other.call is not call for other in self._followers) and self._pump in call.watchers:
-            call.watchers.remove(self._pump)
+        self._forget(follower)
         return True
 
     def _flush(self) -> None:

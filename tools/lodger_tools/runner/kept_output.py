@@ -72,6 +72,19 @@ class KeptOutput:
             position += len(chunk)
         return b""
 
+    def part(self, offset: int, limit_bytes: int) -> tuple[int, bytes]:
+        """Where kept bytes at or after `offset` begin, and at most so many of them in one piece; a negative offset
+        counts from the end."""
+        start = min(max(0, self.total_bytes + offset if offset < 0 else offset), self.total_bytes)
+        if len(self.head) <= start < self.tail_start:
+            start = self.tail_start
+        pieces: list[bytes] = []
+        size = 0
+        while size < limit_bytes and (piece := self.read(start + size, limit_bytes - size)):
+            pieces.append(piece)
+            size += len(piece)
+        return start, b"".join(pieces)
+
     def whole(self, gap_words: str = "\n[{} bytes of output were not kept]\n") -> bytes:
         """Everything kept; words stand where the middle is missing."""
         gap = gap_words.format(self.dropped_bytes).encode() if self.dropped_bytes else b""

@@ -14,7 +14,7 @@ from lodger_tools.runner.door import DoorBook
 from lodger_tools.runner.kept_output import KeptOutput
 from lodger_tools.runner.operations import Operations
 from lodger_tools.runner.poll import READABLE, Poll
-from lodger_tools.runner.wire import VERSION, WireError
+from lodger_tools.runner.wire import LAST_OUTPUT_BYTES, VERSION, WireError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,8 +100,12 @@ class Server:
         match header["do"]:
             case "start":
                 self._start(connection, header, payload)
-            case "resume":
+            case "resume" | "watch":
                 self._resume(connection, header)
+            case "leave":
+                connection.leave(header["id"])
+            case "read":
+                self._read(connection, header)
             case "cancel":
                 call = self._book.find(header["key"])
                 if call is not None and call.done is None:
@@ -137,27 +141,49 @@ class Server:
         }
 
     def _start(self, connection: Connection, header: dict[str, Any], payload: bytes) -> None:
-        key = header["key"]
+        key, background = header["key"], header.get("background") is True
         known = self._book.find(key)
         if known is not None:
-            connection.follow(header["id"], known, 0)
+            tell_of(connection, header["id"], known, background)
             return
         if self._book.was_dropped(key):
             connection.send({"is": "dropped", "id": header["id"]})
             return
         call = Call(key, KeptOutput())
         self._book.add(call)
-        connection.follow(header["id"], call, 0)
+        if not background:
+            connection.follow(header["id"], call, 0)
         if len(self._book.running()) > RUNNING_LIMIT:
             call.finish("error", f"{RUNNING_LIMIT} calls run in this box already; wait for one of them.")
-            return
-        self._operations.start(call, header["kind"], header["args"], header["cwd"], header["env"], payload)
+        else:
+            self._operations.start(call, header["kind"], header["args"], header["cwd"], header["env"], payload)
+        if background:
+            tell_of(connection, header["id"], call, background)
 
     def _resume(self, connection: Connection, header: dict[str, Any]) -> None:
         call = self._book.find(header["key"])
         if call is not None:
-            connection.follow(header["id"], call, header["offset"])
+            connection.follow(header["id"], call, header["offset"] if header["do"] == "resume" else None)
         elif self._book.was_dropped(header["key"]):
             connection.send({"is": "dropped", "id": header["id"]})
         else:
             connection.send({"is": "unknown", "id": header["id"]})
+
+    def _read(self, connection: Connection, header: dict[str, Any]) -> None:
+        answer = {"is": "answer", "id": header["id"]}
+        call = self._book.find(header["key"])
+        if call is None:
+            connection.send({**answer, "known": False})
+            return
+        start, data = call.output.part(header["offset"], min(header["limit"], LAST_OUTPUT_BYTES))
+        ended = call.done is not None
+        connection.send(
+            {**answer, "known": True, "start": start, "total": call.output.total_bytes, "ended": ended}, data
+        )
+
+
+def tell_of(connection: Connection, call_id: int, call: Call, background: bool) -> None:
+    if background and call.done is None:
+        connection.send({"is": "started", "id": call_id})
+    else:
+        connection.follow(call_id, call, 0)

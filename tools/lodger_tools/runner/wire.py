@@ -4,8 +4,12 @@ A frame is two big-endian 32-bit lengths, then a JSON object (the header), then 
 
 Daemon to runner (`do`):
     hello   token                                       first, once; anything else before it ends the connection
-    start   id key kind cwd env args | payload          run an operation; a known key is answered, never run again
+    start   id key kind cwd env args | payload          run an operation; a known key is answered, never run again;
+                                                        with `background`, `started` is the answer while it runs
     resume  id key offset                               the rest of a known call's output and its end
+    watch   id key                                      only a known call's end, with the last of its output as text
+    leave   id                                          tell no more of this call; it goes on
+    read    id key offset limit                         kept output from there on; a negative offset counts from its end
     cancel  key                                         TERM to the call's group, KILL 2 s later
     list    id · ping id · stop_all id · end id
     door    id port                                     a socket that listens in the box's network
@@ -14,11 +18,13 @@ Runner to daemon (`is`):
     hello   version
     output  id offset | payload                         bytes of standard output (and error, of a command) at offset
     gap     id offset bytes                             so many bytes at offset were not kept
+    started id                                          a call in the background runs
     done    id status exit_code timed_out cancelled leftovers details | payload      the one end of a call; text
     unknown id                                          a resumed key that this runner never saw
     dropped id                                          a key whose outcome is no longer kept; never run again
     answer  id …                                        to list, ping, stop_all and end; to door with the socket beside
-                                                        it (SCM_RIGHTS), or with `error`
+                                                        it (SCM_RIGHTS), or with `error`; to read with known, start,
+                                                        total and ended | payload
 
 Limits: what comes from a box is hostile, so the daemon reads small frames only; long output comes as many.
 """
@@ -31,7 +37,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-VERSION = 1
+VERSION = 2
 PREFIX_BYTES = 8
 HELLO_LIMIT_BYTES = 4096
 
@@ -42,6 +48,8 @@ TO_RUNNER_PAYLOAD_LIMIT_BYTES = 96 * 1024 * 1024
 TO_DAEMON_HEADER_LIMIT_BYTES = 64 * 1024
 TO_DAEMON_PAYLOAD_LIMIT_BYTES = 1024 * 1024
 OUTPUT_CHUNK_BYTES = 128 * 1024
+LAST_OUTPUT_BYTES = 256 * 1024
+"""Sent with the end of a watched call: some twenty times what a notification shows."""
 
 
 class WireError(Exception):

@@ -88,7 +88,7 @@ class Work:
         argv: list[str],
         cwd: str,
         environment: dict[str, str],
-        timeout_s: float,
+        timeout_s: float | None,
         *,
         stdin: bytes | None = None,
         joined: bool = False,
@@ -122,7 +122,8 @@ class Work:
             self._watch(err_read, self._errors)
         if in_write is not None:
             self._feed_stdin(in_write, stdin or b"")
-        self._timer = self._poll.after(timeout_s, self._timed_out)
+        if timeout_s is not None:
+            self._timer = self._poll.after(timeout_s, self._timed_out)
 
     def start_fork(
         self,

@@ -27,7 +27,7 @@ from lodger_tools.box.contract import (
     WriteFile,
 )
 from lodger_tools.box.manager import BoxManager
-from lodger_tools.runner.wire import TO_DAEMON_PAYLOAD_LIMIT_BYTES, encode_frame
+from lodger_tools.runner.wire import TO_DAEMON_PAYLOAD_LIMIT_BYTES, VERSION, encode_frame
 from support.plain_runner import PlainStarter, plain_request
 
 
@@ -310,6 +310,7 @@ async def test_an_orphan_ends_itself(rig: Rig) -> None:
         encode_frame({"is": "output", "id": 1, "offset": 5}, b"x"),
         encode_frame({"is": "gap", "id": 1, "bytes": -1}),
         encode_frame({"is": "surprise", "id": 1}),
+        encode_frame({"is": "started", "id": 1}),
         encode_frame({"is": "done", "id": "1"}),
     ],
 )
@@ -323,7 +324,7 @@ async def test_a_hostile_runner_is_dropped(rig: Rig, answer: bytes) -> None:
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1000)
-        writer.write(encode_frame({"is": "hello", "version": 1}))
+        writer.write(encode_frame({"is": "hello", "version": VERSION}))
         await reader.read(1000)
         writer.write(answer)
         await reader.read()

@@ -9,6 +9,7 @@ from lodger_tools.box.contract import (
     FindFiles,
     LookAtFiles,
     Operation,
+    OutputPart,
     PreviewChange,
     ReadFile,
     ReadHead,
@@ -28,7 +29,7 @@ END_MARGIN_S = 15.0
 TEXT_LIMIT_CHARS = 1024 * 1024
 
 
-def start_frame(call_id: int, call: BoxCall) -> bytes:
+def start_frame(call_id: int, call: BoxCall, background: bool = False) -> bytes:
     kind, args, payload = encode_operation(call.operation)
     header: JsonObject = {
         "do": "start",
@@ -39,6 +40,8 @@ def start_frame(call_id: int, call: BoxCall) -> bytes:
         "env": dict(call.environment),
         "args": args,
     }
+    if background:
+        header["background"] = True
     return encode_frame(header, payload)
 
 
@@ -121,10 +124,10 @@ def output_limit_bytes(operation: Operation) -> int | None:
     return operation.stdout_limit_bytes if isinstance(operation, RunProgram) else None
 
 
-def time_limit_s(operation: Operation) -> float:
-    """When a runner that has not answered is taken for broken."""
+def time_limit_s(operation: Operation) -> float | None:
+    """When a runner that has not answered is taken for broken; None for a command without a limit."""
     own = operation.timeout_s if isinstance(operation, RunCommand | RunProgram) else FILE_TIME_LIMIT_S
-    return own + END_MARGIN_S
+    return None if own is None else own + END_MARGIN_S
 
 
 def decode_outcome(header: JsonObject, payload: bytes, output: KeptOutput, data_wanted: bool) -> BoxOutcome:
@@ -148,6 +151,16 @@ def decode_outcome(header: JsonObject, payload: bytes, output: KeptOutput, data_
         cancelled=header.get("cancelled") is True,
         leftovers=max(0, whole_number(header.get("leftovers")) or 0),
     )
+
+
+def decode_part(header: JsonObject, payload: bytes) -> OutputPart | None:
+    """The answer to a `read`; None when the runner does not know the call, or answers with nonsense."""
+    start, total = header.get("start"), header.get("total")
+    if header.get("known") is not True or not isinstance(start, int) or not isinstance(total, int):
+        return None
+    if not 0 <= start <= start + len(payload) <= total < 2**62:
+        return None
+    return OutputPart(start, payload, total, header.get("ended") is True)
 
 
 def whole_number(value: Json) -> int | None:
