@@ -64,6 +64,7 @@ async def questions_are_answered(rig: PageRig, page: Page) -> None:
         await page.sees("May the agent use Read?", ".question")
         await page.press("Allow")
         await page.sees("May the agent use Edit?", ".question")
+        await page.until("!!document.querySelector('.question .diff .add')", "the change is shown")
         diff = await page.run(
             "[...document.querySelectorAll('.question .diff .add, .question .diff .remove')]"
             ".map((one) => [one.className, one.lastChild.previousSibling.textContent])"

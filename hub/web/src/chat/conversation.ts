@@ -325,7 +325,12 @@ export class Conversation {
   }
 
   private ask(question: Question): void {
-    if (!question.id || this.questions.value.some((one) => one.id === question.id)) return;
+    if (!question.id) return;
+    if (this.questions.value.some((one) => one.id === question.id)) {
+      // The same question told again may have its preview by now.
+      this.questions.value = this.questions.value.map((one) => (one.id === question.id ? question : one));
+      return;
+    }
     this.questions.value = [...this.questions.value, question];
     announce(askedWords(question), true);
     this.notify(`${this.agentName.value || "The agent"} asks`, askedWords(question));
