@@ -175,4 +175,16 @@ async def test_a_conversation_goes_on_when_its_model_changes_to_another_dialect(
             call = bash(f"echo {number}") | {"id": "functions.Bash:0"}
             turn = await conversation.turn(script({"reasoning": "hm", "calls": [call]}, {"text": f"said {number}"}))
             assert (turn.finished["stop_reason"], turn.text) == ("end_turn", f"said {number}")
+        agent_id = conversation.runtime["agent_id"]
+        exported = await client.request({"type": "lodger_export", "agent_id": agent_id})
+        assert exported["done"], exported
+        assert len(exported["data"].splitlines()) == 3 + 6 * 4 + 1
+        imported = await client.request({"type": "lodger_import", "data": exported["data"], "done": True})
+        assert (imported["success"], imported["messages"]) == (True, 6 * 4), imported
+        assert imported["agent_id"] != agent_id
+        query = {"agent_id": imported["agent_id"], "limit": 200}
+        copy = await client.request(
+            {"type": "conversation_messages_list", "conversation_id": "default", "query": query}
+        )
+        assert copy["messages"][0]["content"] == [{"type": "text", "text": "said 5"}]
     assert await check_requests(plain, ollama) == 12

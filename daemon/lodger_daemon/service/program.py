@@ -12,11 +12,13 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from lodger_daemon.backends.local.history_tool import HistoryTool
+from lodger_daemon.backends.local.porting import Porter
 from lodger_daemon.backends.local.search import HistorySearch
 from lodger_daemon.clients.app_server import AppServer, AppServerOptions
 from lodger_daemon.clients.errors import ClientError
 from lodger_daemon.clients.external_tools import ExternalToolRegistry
 from lodger_daemon.clients.history_search import SearchCommand
+from lodger_daemon.clients.porting import PortingCommands
 from lodger_daemon.clients.router import Router
 from lodger_daemon.clients.services import ClientServices
 from lodger_daemon.clients.tokens import CapabilityToken, ensure_token
@@ -366,6 +368,8 @@ def _make_router(
         uplink=uplink_status,
         sections={"spend": rooms.spend.status},
     )
+    porter = Porter(foundation.database, foundation.clock, SystemRng())
+    porting = PortingCommands(porter, rooms.conversations, options.paths.state, foundation.clock, SystemRng())
     return Router(
         ClientServices(
             conversations=rooms.conversations,
@@ -379,6 +383,8 @@ def _make_router(
                 "lodger_waiting": report.waiting,
                 "lodger_memory_settled": report.memory_settled,
                 "lodger_search": SearchCommand(rooms.history).answer,
+                "lodger_export": porting.export,
+                "lodger_import": porting.import_,
             },
             memory=MemoryCommands(
                 rooms.memory, rooms.conversations, foundation.requests.memory_inside, foundation.clock

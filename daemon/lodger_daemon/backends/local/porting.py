@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import BinaryIO, Final
+from typing import IO, Final
 
 from lodger_daemon.backends.core.portable import (
     LINE_LIMIT_BYTES,
@@ -70,7 +70,7 @@ class Porter:
             yield line
         yield writer.end()
 
-    async def import_file(self, file: BinaryIO, into: AgentId | None = None) -> Imported:
+    async def import_file(self, file: IO[bytes], into: AgentId | None = None) -> Imported:
         """All of a file or nothing, in one commit.
 
         Args:
@@ -118,7 +118,7 @@ class _FreshIds:
         return MessageId(f"message-{self._rng.uuid()}")
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
+def _lines(file: IO[bytes]) -> Iterator[bytes]:
     while line := file.readline(LINE_LIMIT_BYTES + 1):
         yield line
 
