@@ -64,6 +64,7 @@ async def take_input(connection: ClientConnection, command: Input) -> None:
                 delivery=payload.delivery or "tool_boundary",
                 ask_together=connection.capabilities.batch_questions,
                 max_steps=payload.max_steps,
+                offer_questions=not payload.exclude_interactive_tools,
                 sender=connection.traits.device_id,
                 connection_group=f"{connection.traits.id}:{payload.image_failure_mode or 'strict'}",
             )

@@ -287,7 +287,13 @@ def _insert(
             item.source,
             to_column(messages),
             submission.can_answer_questions,
-            to_column({"ask_together": submission.ask_together, "max_steps": submission.max_steps}),
+            to_column(
+                {
+                    "ask_together": submission.ask_together,
+                    "max_steps": submission.max_steps,
+                    "offer_questions": submission.offer_questions,
+                }
+            ),
             to_column(submission.tool_allowlist) if submission.tool_allowlist is not None else None,
             submission.delivery,
             submission.connection_group,
@@ -313,6 +319,7 @@ def _from_row(row: tuple[Any, ...]) -> InboxItem:
         settings=TurnSettings(
             can_answer_questions=bool(can_answer),
             ask_together=wished.get("ask_together") is True,
+            offer_questions=wished.get("offer_questions") is not False,
             max_steps=max_steps if isinstance(max_steps, int) else None,
             tool_allowlist=strings_from_column(allowlist) if allowlist is not None else None,
         ),

@@ -42,6 +42,8 @@ class Submission:
     """For a client that can show several questions at once: all of a step are open together."""
     max_steps: int | None = None
     """Model steps the turn may take at most; the machine's own limit holds all the same."""
+    offer_questions: bool = True
+    """Whether the model is offered the tool by which it asks the person something of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from lodger_daemon.turns.event_log import EventLog
 from lodger_daemon.turns.live import LiveConversation, Place
 from lodger_daemon.turns.services import TurnServices
 from lodger_tools.box.contract import BoxKey
+from lodger_tools.catalogue.person_questions import ASK_TOOL
 from lodger_tools.json_value import Json, JsonObject
 
 T = TypeVar("T")
@@ -203,7 +204,7 @@ class Desk:
             shown_memory_commit=live.state.shown_memory_commit,
             mode=live.mode(options),
             cwd=work.place.cwd if work is not None else live.cwd(options),
-            tool_allowlist=work.settings.tool_allowlist if work is not None else None,
+            tool_allowlist=self._tools_of(work.settings) if work is not None else None,
         )
 
     def charge(self, work: TurnWork, step: Step | None) -> Charge | None:
@@ -219,6 +220,15 @@ class Desk:
             received_characters=step.characters,
         )
         return self.services.spend.charge(use)
+
+    def _tools_of(self, settings: TurnSettings) -> tuple[str, ...] | None:
+        """The names of the tools a turn may have; None = all there are."""
+        if settings.offer_questions:
+            return settings.tool_allowlist
+        own, brought = self.services.toolbox.tools(), self.services.external.tools(self.key)
+        every = settings.tool_allowlist
+        names = tuple(tool.name for tool in (*own, *brought)) if every is None else every
+        return tuple(name for name in names if name != ASK_TOOL)
 
     def new_message_id(self) -> MessageId:
         return MessageId(f"message-{self.services.rng.uuid()}")

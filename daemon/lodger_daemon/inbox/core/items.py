@@ -54,6 +54,7 @@ class TurnSettings:
     can_answer_questions: bool = True
     tool_allowlist: tuple[str, ...] | None = None
     ask_together: bool = False
+    offer_questions: bool = True
     max_steps: int | None = None
     """Model steps the turn may take; None = the machine's limit, which also caps it."""
 

@@ -129,3 +129,13 @@ async def test_a_client_that_cannot_show_it_is_not_asked(house: House) -> None:
     await house.settled()
     assert house.seen(seen.QuestionAsked) == []
     assert "cannot answer questions" in last_result(house)
+
+
+async def test_a_client_may_leave_the_tool_out(house: House) -> None:
+    house.models.play(asks(ASKED), says("well"))
+    await house.say("go", "m1", offer_questions=False)
+    await house.settled()
+    offered = [tool.name for tool in house.models.requests[0].tools]
+    assert "AskUserQuestion" not in offered and "Bash" in offered
+    assert house.seen(seen.QuestionAsked) == []
+    assert "no tool named AskUserQuestion" in last_result(house)
