@@ -6,6 +6,7 @@ import { waitMs } from "./backoff";
 
 const REQUEST_LIMIT_MS = 30_000;
 const OPEN_LIMIT_MS = 10_000;
+const SETTLE_LIMIT_MS = 8_000;
 /** Silence after which the link is probed, and how long an answer to the probe may take. */
 const QUIET_MS = 25_000;
 const PROBE_LIMIT_MS = 8_000;
@@ -82,6 +83,20 @@ export class Link {
 
   get isOpen(): boolean {
     return this.socket?.readyState === WebSocket.OPEN;
+  }
+
+  /** Wait for a link that is just being built; after that long a request fails with words of its own. */
+  async settled(limitMs: number = SETTLE_LIMIT_MS): Promise<void> {
+    if (this.isOpen) return;
+    await new Promise<void>((resolve) => {
+      const done = (): void => {
+        clearTimeout(timer);
+        unlisten();
+        resolve();
+      };
+      const timer = setTimeout(done, limitMs);
+      const unlisten = this.listen({ opened: done });
+    });
   }
 
   async request(frame: Frame, limitMs: number = REQUEST_LIMIT_MS): Promise<Frame> {

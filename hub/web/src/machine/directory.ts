@@ -87,12 +87,14 @@ export class Directory {
   }
 
   private async open(frame: Frame): Promise<string> {
+    await this.link.settled();
     const opened = asObject((await this.link.request({ type: "runtime_start", ...frame }, OPEN_LIMIT_MS))["runtime"]);
     this.lookAround();
     return paths.chat(this.link.deviceId, asText(opened["agent_id"]), asText(opened["conversation_id"]));
   }
 
   private async change(frame: Frame): Promise<void> {
+    await this.link.settled();
     await this.link.request(frame);
     this.lookAround();
   }
