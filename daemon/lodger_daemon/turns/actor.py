@@ -54,6 +54,8 @@ class ConversationActor:
         self._claimed = False
         self._blocked: BlockedBy | None = None
         """As told last."""
+        self.left_open = False
+        """The end of the latest turn could not be written: only the store knows how far it is."""
         self._command: asyncio.Future[Any] | None = None
         self._told: deque[told.MachineEvent] = deque()
         self._performing = False
@@ -215,7 +217,10 @@ class ConversationActor:
         self._performing = True
         try:
             while self._told:
-                self._state, actions = advance(self._state, self._told.popleft())
+                before, event = self._state, self._told.popleft()
+                self._state, actions = advance(before, event)
+                if isinstance(event, told.WorkFailed) and isinstance(before, Active | Cancelling):
+                    self.left_open = isinstance(self._state, Idle)
                 for action in actions:
                     self._perform(action)
                 self._tell_blocked()

@@ -36,7 +36,9 @@ class Intake:
             return Refused(fault)
         try:
             actor = await self._registry.actor(key)
-        except ConversationError as error:
+            if actor.left_open:
+                actor = await self._registry.take_up_again(actor)
+        except (ConversationError, StoreError) as error:
             return Refused(str(error))
         # No pause from here to the write: it is in line before the one that drops what waits, or it is not made.
         if item.submission.sender in self._dropped:

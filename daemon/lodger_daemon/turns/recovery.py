@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from lodger_daemon.backends.core.transcript import MessageKind, StoredCall, TranscriptMessage, calls_of, text_of
 from lodger_daemon.clock import WallTime
-from lodger_daemon.identity import CallKey, MessageId, RunId, TurnId
+from lodger_daemon.identity import CallKey, ConversationKey, MessageId, RunId, TurnId
 from lodger_daemon.inbox.core.items import InboxItem, ItemStatus
 from lodger_daemon.inbox.core.rules import batch_settings
 from lodger_daemon.store import inbox_rows, journal_rows, question_rows, run_rows, setting_rows, turn_rows
@@ -45,13 +45,17 @@ class LeftOver:
     """A person had aborted it; only its end is missing."""
 
 
-def put_in_order(connection: sqlite3.Connection, now: WallTime) -> tuple[LeftOver, ...]:
+def put_in_order(
+    connection: sqlite3.Connection, now: WallTime, only: ConversationKey | None = None
+) -> tuple[LeftOver, ...]:
     """In one transaction: release what was reserved, end what no model had seen, end runs that were cut."""
-    cut = {run.turn_id: run.run_id for run in run_rows.all_active(connection)}
+    cut = {run.turn_id: run.run_id for run in run_rows.all_active(connection) if only in (None, run.conversation)}
     for run_id in cut.values():
         run_rows.end(connection, run_id, RunStatus.INTERRUPTED, StopReason.ERROR, now, "the daemon stopped")
     left_over: list[LeftOver] = []
     for turn in turn_rows.all_active(connection):
+        if only not in (None, turn.conversation):
+            continue
         inbox_rows.release(connection, turn.turn_id)
         items = tuple(i for i in inbox_rows.of_turn(connection, turn.turn_id) if i.status is ItemStatus.ADMITTED)
         if not items:

@@ -113,6 +113,20 @@ class Registry:
     def of_agent(self, agent_id: AgentId) -> tuple[ConversationActor, ...]:
         return tuple(actor for key, actor in self._actors.items() if key.agent_id == agent_id)
 
+    async def take_up_again(self, stuck: ConversationActor) -> ConversationActor:
+        """The end of a turn could not be written: let go of what is in memory and go on from what is stored, as after
+        a restart. Raises: ConversationError, StoreError."""
+        key = stuck.desk.key
+        if self._actors.get(key) is stuck:
+            del self._actors[key]
+            stuck.desk.stopping = True
+            await stuck.aclose()
+            now = self._services.clock.wall()
+            left_over = await self._database.write(lambda connection: recovery.put_in_order(connection, now, key))
+            for left in left_over:
+                await self._resume(left)
+        return await self.actor(key)
+
     async def forget(self, agent_id: AgentId) -> None:
         """The agent is no more: whoever asks for its conversations from now on hears so."""
         gone = [key for key in self._actors if key.agent_id == agent_id]

@@ -25,7 +25,8 @@ from lodger_daemon.models.contract import (
     Usage,
     UserMessage,
 )
-from lodger_daemon.turns import preparing
+from lodger_daemon.store.errors import StateConflict
+from lodger_daemon.turns import preparing, records
 from lodger_daemon.turns.contract import (
     Accepted,
     Allow,
@@ -1064,6 +1065,34 @@ async def test_a_command_that_takes_long_can_be_stopped(house: House) -> None:
     assert house.models.open_streams == 0
     assert "and then" in str(said(house.models.requests[-1])[-1])
     assert finished(house)[-1] == (StopReason.END_TURN, None)
+
+
+async def test_a_turn_whose_end_could_not_be_written_is_taken_up_by_the_next_message(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.start()
+    end_turn, failed = records.end_turn, False
+
+    def failing_once(*arguments: Any) -> None:
+        nonlocal failed
+        if not failed:
+            failed = True
+            raise StateConflict("a row is not as it should be")
+        end_turn(*arguments)
+
+    monkeypatch.setattr(records, "end_turn", failing_once)
+    house.models.play(calls("once"), says("lost"), says("found"), says("second"))
+    await house.say("one", "m1")
+    await house.until_seen(seen.LoopFailed)
+    await house.until(lambda: house.seen(seen.LoopFailed)[-1].terminal)  # type: ignore[attr-defined]
+    assert finished(house) == []
+    assert await house.say("two", "m2") == Accepted("queued")
+    await house.settled()
+    assert [reason for reason, _ in finished(house)] == [StopReason.END_TURN, StopReason.END_TURN]
+    assert house.toolbox.ran == ["once"]
+    assert said(house.models.requests[-1]) == [["one"], ["two"]]
+    assert await house.say("three", "m3") == Accepted("started")
+    await house.settled()
 
 
 async def test_a_message_removed_as_its_turn_begins_leaves_no_trace_of_a_turn(house: House) -> None:
