@@ -75,6 +75,7 @@ def expected(number: int, name: str, **changes) -> InboxItem:
         settings=TurnSettings(),
         delivery="tool_boundary",
         connection_group="",
+        sender="",
         disposition="queued",
         status=ItemStatus.ACCEPTED,
         accepted_at=NOW,

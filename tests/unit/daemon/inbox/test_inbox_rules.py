@@ -39,6 +39,7 @@ def item(number: int, kind: ItemKind = MESSAGE, **changes) -> InboxItem:
         settings=TurnSettings(),
         delivery="tool_boundary",
         connection_group="a",
+        sender="",
         disposition="queued",
         status=ItemStatus.ACCEPTED,
         accepted_at=NOW,
