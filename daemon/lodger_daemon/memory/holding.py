@@ -6,7 +6,7 @@ Blocking; call under the agent's lock. After a crash main is as before or as aft
 """
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -68,7 +68,9 @@ def arrange(published: Published, known: Sequence[str], settled: Sequence[str], 
     if held is None:
         return Arranged(main, (), ())
     base = published.commit(held).parents[0]
-    paths = tuple(known) or changed_paths(published, base, held)
+    differing = changed_paths(published, base, held)
+    # A path that both sides have alike by now is in conflict no more, whatever was noted before.
+    paths = tuple(path for path in known if path in differing) if known else differing
     written = set(settled)
     for commit in published.git.line("rev-list", f"{held}..{main}").split():
         written |= set(_written(published, commit)) or set(paths)
@@ -135,11 +137,11 @@ def _with_ours(published: Published, onto: str, conflict: ReplayConflict, now_s:
             files[path] = ours[path]
         else:
             files.pop(path, None)
-    tree = write_flat(published, _without_files_in_files(files, ours))
-    return _commit(published, tree, onto, [conflict.commit], now_s)
+    tree = write_flat(published, without_files_in_files(files, ours))
+    return one_commit(published, tree, onto, [conflict.commit], now_s)
 
 
-def _without_files_in_files(files: FlatTree, ours: FlatTree) -> FlatTree:
+def without_files_in_files(files: FlatTree, ours: Collection[str]) -> FlatTree:
     """A file of one side may stand where the other has a folder: ours stays."""
     kept = dict(files)
     for path in files:
@@ -159,10 +161,11 @@ def _joined(published: Published, base: str, head: str, commits: Sequence[str], 
     """One commit on `base` with everything of `head`."""
     if head == base or published.commit(head).tree == published.commit(base).tree:
         return base
-    return _commit(published, published.commit(head).tree, base, commits, now_s)
+    return one_commit(published, published.commit(head).tree, base, commits, now_s)
 
 
-def _commit(published: Published, tree: str, parent: str, commits: Sequence[str], now_s: int) -> str:
+def one_commit(published: Published, tree: str, parent: str, commits: Sequence[str], now_s: int) -> str:
+    """A commit in the place of these: by the last one's author, with everybody's message."""
     texts = dict.fromkeys(_message(published, commit) for commit in commits)
     author = author_of(published.reader.read(commits[-1])[1])
     message = "\n\n".join(texts)[-60_000:] + "\n"

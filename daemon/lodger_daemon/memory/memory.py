@@ -21,7 +21,7 @@ from lodger_daemon.memory.contract import (
 )
 from lodger_daemon.memory.core.commits import Identity
 from lodger_daemon.memory.core.remote_answers import again_wait_s
-from lodger_daemon.memory.core.sync_state import SyncState, reminders_for
+from lodger_daemon.memory.core.sync_state import Conflict, SyncState, reminders_for
 from lodger_daemon.memory.errors import MemoryFailure, MemoryUnavailable
 from lodger_daemon.memory.exchange import Exchange, Exchanged, joined_state
 from lodger_daemon.memory.founding import Adopted, NotHad, NotThere, adopt, found
@@ -32,6 +32,7 @@ from lodger_daemon.memory.reading import read_card, summarise_change
 from lodger_daemon.memory.remote import MemoryRemote, is_agent_id
 from lodger_daemon.memory.room import AgentRoom, Threads
 from lodger_daemon.memory.seams import Seam, no_seam
+from lodger_daemon.memory.settling import Decision, Settled, SettleResult
 from lodger_daemon.paths import Paths
 from lodger_daemon.randomness import Rng
 from lodger_tools.box.contract import Boxes, BoxKey, BoxLost, BoxUnavailable
@@ -198,6 +199,31 @@ class Memory:
         if isinstance(result, Committed):
             self._request(agent_id, None, fetch=False)
         return result
+
+    def conflict(self, agent_id: AgentId) -> Conflict | None:
+        """What this machine and another, or the checkout, do not agree on."""
+        return self._agent(agent_id).room.state.conflict
+
+    async def settle(self, agent_id: AgentId, decision: Decision) -> SettleResult:
+        """Carry out what a person decided about the conflict. Durable when it returns; the sync follows beside.
+
+        Raises: MemoryFailure; BadRequest.
+        """
+        room = self._agent(agent_id).room
+        if not room.published.exists():
+            raise MemoryUnavailable(f"there is no memory of {agent_id} on this machine yet")
+        result = await room.settle(decision)
+        if isinstance(result, Settled):
+            self._request(agent_id, None, fetch=False)
+        return result
+
+    def sync_now(self, agent_id: AgentId, *, fetch: bool) -> None:
+        """Start a sync that somebody asked for; `settled` waits for it.
+
+        Args:
+            fetch: whether the remote is asked for newer memory even when there is no sign of any.
+        """
+        self._request(agent_id, self._memory_box(agent_id), fetch=fetch)
 
     def turn_ended(self, agent_id: AgentId, box: BoxKey | None) -> None:
         self._request(agent_id, box, fetch=False)

@@ -78,7 +78,7 @@ def replay_one(
         return Replayed(commit)
     base = parent or _empty_root(published, now_s)
     graft.write_text(f"{onto} {base}\n{commit} {base}\n{base}\n", encoding="ascii")
-    tree, paths = _merged(published, onto, commit, graft)
+    tree, paths = merged(published, onto, commit, graft)
     if paths:
         return ReplayConflict(commit, paths, tree)
     if tree == published.commit(onto).tree and not _changes_nothing(published, commit, parent):
@@ -97,7 +97,7 @@ def _with_merges(
     decided = deciding_merges(published, onto, tip, exclude)
     if not decided:
         return None
-    tree, paths = _merged(published, onto, tip)
+    tree, paths = merged(published, onto, tip)
     if paths:
         return ReplayConflict(decided[0], paths, tree)
     if tree == published.commit(head).tree:
@@ -118,15 +118,23 @@ def _merges_by_itself(published: Published, merge: str, parents: list[str]) -> b
     if len(parents) != 2:
         return False
     ours, theirs = parents
-    tree, paths = _merged(published, ours, theirs)
+    tree, paths = merged(published, ours, theirs)
     return not paths and tree == published.commit(merge).tree
 
 
-def _merged(published: Published, ours: str, theirs: str, graft: Path | None = None) -> tuple[str, tuple[str, ...]]:
-    """The tree of both, and the paths where they cannot be put together."""
+def merged(
+    published: Published, ours: str, theirs: str, graft: Path | None = None, *, folders_follow: bool = True
+) -> tuple[str, tuple[str, ...]]:
+    """The tree of both, and the paths where they cannot be put together.
+
+    Args:
+        folders_follow: whether what one side adds to a folder that the other side moved is asked about, as rebase
+            does, at a path that neither side has.
+    """
     done = published.git.attempt(
         "-c",
         "advice.graftFileDeprecated=false",
+        *(() if folders_follow else ("-c", "merge.directoryRenames=false")),
         "merge-tree",
         "--write-tree",
         "-z",

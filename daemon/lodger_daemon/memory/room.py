@@ -32,6 +32,7 @@ from lodger_daemon.memory.importing import (
 from lodger_daemon.memory.kept_gits import RefChange
 from lodger_daemon.memory.published import CHECKOUT, Published
 from lodger_daemon.memory.reading import added_paths, compile_memory
+from lodger_daemon.memory.settling import Decision, Settled, SettleResult, settle
 from lodger_tools.box.contract import Boxes, BoxKey
 
 P = ParamSpec("P")
@@ -138,6 +139,21 @@ class AgentRoom:
         answer = await self.checkout.receive(box, pack, remote)
         if answer.word is CheckoutWord.RECEIVED:
             self._theirs = remote
+
+    async def settle(self, decision: Decision) -> SettleResult:
+        """What a person decided about the conflict that is noted. Raises: BadRequest, MemoryFailure."""
+        for _ in range(_RACES):
+            conflict = self.state.conflict
+            try:
+                result = await self.local(settle, self.published, conflict, decision, self.now_s())
+            except RefMoved:
+                continue
+            if isinstance(result, Settled) and conflict is not None and self.state.conflict == conflict:
+                paths = (*result.left, *conflict.settled)
+                left = Conflict(conflict.local, conflict.remote, paths, settled=conflict.settled)
+                await self.save(replace(self.state, conflict=left if result.left else None))
+            return result
+        raise GitFailed("update-ref", None, "main kept moving")
 
     def tool_call_runs(self) -> bool:
         agent = self.published.folder.name

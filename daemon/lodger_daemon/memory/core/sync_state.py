@@ -114,7 +114,7 @@ def _conflict_text(conflict: Conflict, place: str) -> str:
         return (
             "Memory: the remote's history was replaced by one that does not continue what it had. Nothing was"
             f" overwritten here: this machine's memory is {conflict.local[:12]}, the remote's"
-            f" {conflict.remote[:12]}; both are kept. Tell the person; they decide which one holds."
+            f" {conflict.remote[:12]}; both are kept. Tell the person: they decide with `lodger memory resolve`."
         )
     if conflict.at_import:
         return (
