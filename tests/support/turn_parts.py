@@ -177,6 +177,7 @@ class ScriptedToolbox:
         self.pinned: list[tuple[PinnedFile, ...]] = []
         """Of the calls that ran."""
         self.real_paths: dict[str, str] = {}
+        self.path_gates: dict[str, Gate] = {}
 
     def tools(self, allowlist: tuple[str, ...] | None = None) -> tuple[ToolDescription, ...]:
         every = (
@@ -217,6 +218,8 @@ class ScriptedToolbox:
         return self.pins.get(str(request.arguments["command"]), ())
 
     async def real_path(self, request: ToolRequest) -> str | None:
+        if gate := self.path_gates.get(str(request.arguments["command"])):
+            await gate.wait()
         return self.real_paths.get(str(request.arguments["command"]))
 
 

@@ -13,8 +13,9 @@ from lodger_daemon.turns.contract import Allow, Deny
 from lodger_daemon.turns.core import events as seen
 from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_tools.box.contract import PinnedFile
+from lodger_tools.json_value import JsonObject
 from lodger_tools.permissions.core.modes import Mode
-from support.turn_parts import House, calls, says
+from support.turn_parts import Gate, House, calls, says
 
 FIRST, SECOND = QuestionId("perm-c1"), QuestionId("perm-c2")
 RULE = Allow(suggestion_ids=("save-default",))
@@ -68,6 +69,20 @@ async def test_a_person_who_is_quicker_than_the_rule_decides(house: House) -> No
     key = await asked(house, "ask a", "ask b", together=True)
     answers = [house.conversations.answer(key, FIRST, RULE), house.conversations.answer(key, SECOND, Deny("not this"))]
     assert await asyncio.gather(*answers) == [True, True]
+    await house.settled()
+    assert house.toolbox.ran == ["ask a"]
+
+
+async def test_an_answer_stored_while_a_rule_takes_its_place_decides(house: House) -> None:
+    """The moment between the commit of an answer and the turn hearing of it."""
+    key = await asked(house, "ask a", "ask b", together=True)
+    house.judge.path_rules = True
+    gate = house.toolbox.path_gates["ask b"] = Gate()
+    assert await house.conversations.answer(key, FIRST, RULE)
+    await house.until(gate.reached.is_set)
+    assert await house.book.settle(key, SECOND, Deny("not this")) is not None
+    house.toolbox.path_gates.clear()
+    gate.opened.set()
     await house.settled()
     assert house.toolbox.ran == ["ask a"]
 
@@ -134,9 +149,12 @@ async def test_an_answer_after_abort_or_expiry_is_no_longer_pending(house: House
     assert house.toolbox.ran == []
 
 
-async def test_changed_input_that_no_tool_can_use_is_denied_in_words(house: House) -> None:
+@pytest.mark.parametrize("changed", [{"wrong": 1}, {"command": "deny it"}])
+async def test_changed_input_that_no_tool_can_use_or_a_rule_denies_is_stored_as_denied(
+    house: House, changed: JsonObject
+) -> None:
     key = await asked(house, "ask a")
-    assert await house.conversations.answer(key, FIRST, Allow(updated_input={"wrong": 1}))
+    assert await house.conversations.answer(key, FIRST, Allow(updated_input=changed))
     await house.settled()
     assert house.toolbox.ran == []
     [settled] = house.seen(seen.QuestionSettled)
