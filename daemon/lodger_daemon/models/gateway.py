@@ -1,7 +1,6 @@
 """The daemon's one door to models: which exist, which is the default, and one step of any of them."""
 
 import asyncio
-import contextlib
 import json
 import os
 from collections.abc import AsyncGenerator, Mapping
@@ -33,7 +32,7 @@ from lodger_daemon.models.core.providers import (
     split_handle,
     worker_environment,
 )
-from lodger_daemon.models.discovery import find_servers
+from lodger_daemon.models.discovery import is_trusted
 from lodger_daemon.models.keys import KeyRefused, KeyStore
 from lodger_daemon.models.outcomes import Outcomes
 from lodger_daemon.models.practice_process import PracticeProcess
@@ -42,6 +41,8 @@ from lodger_daemon.models.worker_link import WorkerLink
 from lodger_daemon.paths import Paths
 
 _PROBE_AGAIN_AFTER_S: Final = 60.0
+_PROBE_LIMIT_S: Final = 3.0
+"""Of the start of a worker on a busy machine and an answer over loopback, which comes within milliseconds."""
 _ASK_AGAIN_AFTER_S: Final = 30.0
 """A provider that did not list its models is left alone for so long: the answer may take seconds to fail again."""
 _DESCRIPTION_WAIT_S: Final = 3.0
@@ -133,6 +134,12 @@ class Models:
                 FailureKind.UNKNOWN_MODEL,
                 f"No connected provider serves {request.handle!r}. `lodger models` lists what there is; "
                 "`lodger connect` adds a provider, and `--model HANDLE` changes the agent's model.",
+            )
+        if provider.source == "found" and not await self._is_trusted(provider.base_url):
+            # Whoever listens there now is not whom we found.
+            raise ModelFailure(
+                FailureKind.NETWORK,
+                f"{name} at {provider.base_url} is gone, or another user of this machine has its port.",
             )
         body = json.dumps(encode(request, provider, model), separators=(",", ":")).encode()
         link = self._litellm if provider.dialect is Dialect.LITELLM else self._lean
@@ -338,16 +345,26 @@ class Models:
             await asyncio.shield(self._probe)
 
     async def _look_for_servers(self) -> None:
-        found = await find_servers(self._local_servers, os.geteuid())
-        self._registry.set_found({name: self._local_servers[name] for name in found})
+        servers = {name: url for name, url in self._local_servers.items() if await self._is_trusted(url)}
+        answers = await asyncio.gather(*(self._ask_server(name, url) for name, url in servers.items()))
+        found = {name: models for name, models in zip(servers, answers, strict=True) if models}
+        self._registry.set_found({name: servers[name] for name in found})
         for name, models in found.items():
             provider = self._registry.get(name)
             if provider is not None and provider.source == "found":
                 self._listed[name] = models
                 self._reachable[name] = ""
-                # Asked again by the worker, which also finds out how much each model reads.
-                with contextlib.suppress(ModelFailure):
-                    self._listed[name] = await self._lean.list_models(provider) or models
+
+    async def _ask_server(self, name: str, base_url: str) -> tuple[ListedModel, ...]:
+        """What a server lists; nothing when it is none, or has nothing yet: the next probe asks again."""
+        try:
+            async with asyncio.timeout(_PROBE_LIMIT_S):
+                return await self._lean.list_models(Provider(name, base_url, Dialect.OPENAI, source="found"))
+        except (ModelFailure, TimeoutError):
+            return ()
+
+    async def _is_trusted(self, base_url: str) -> bool:
+        return await asyncio.to_thread(is_trusted, base_url, os.geteuid())
 
 
 def _with_advice(failure: ModelFailure, provider: str) -> ModelFailure:
