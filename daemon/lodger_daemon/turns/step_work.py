@@ -104,7 +104,8 @@ async def compact(desk: Desk, work: TurnWork | None, options: Options | None = N
 
 async def compact_now(desk: Desk, action: do.CompactNow) -> None:
     not_compacted = await compact(desk, desk.work_of(action.lease))
-    desk.feed(told.Compacted(action.lease, not_compacted is None))
+    reason = not_compacted.reason if not_compacted is not None else ""
+    desk.feed(told.Compacted(action.lease, not_compacted is None, reason))
 
 
 async def admit(desk: Desk, work: TurnWork, step: Step) -> None:

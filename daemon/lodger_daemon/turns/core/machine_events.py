@@ -137,6 +137,8 @@ class WaitEnded:
 class Compacted:
     lease: Lease
     shrunk: bool
+    reason: str = ""
+    """Why it did not get shorter, in words for the person."""
 
 
 @dataclass(frozen=True, slots=True)

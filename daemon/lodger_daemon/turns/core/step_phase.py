@@ -107,7 +107,7 @@ def waited(state: Active, phase: RetryWait) -> Outcome:
 
 def compacted(state: Active, phase: Compacting, event: Compacted) -> Outcome:
     if not event.shrunk:
-        return too_large(state, STILL_TOO_LONG)
+        return too_large(state, f"{STILL_TOO_LONG} {event.reason}".rstrip())
     return again(state, phase.tries, remind_of_empty=False)
 
 

@@ -145,7 +145,7 @@ async def test_a_model_that_cannot_summarise_ends_the_turn_with_words(house: Hou
     house.models.play([TOO_LONG], [no_key])
     stop_reason, error = await turn(house, "more", 9)
     assert stop_reason is StopReason.CONTEXT_WINDOW_OVERFLOW
-    assert error
+    assert "could not summarise the conversation: no such key" in str(error)
 
 
 async def test_a_summary_that_helps_nothing_is_not_asked_for_at_every_step(house: House) -> None:
