@@ -1,5 +1,6 @@
 """Attacks from inside a box. Each names the one protection that stops it and how to take that protection away."""
 
+import ctypes
 import os
 import socket
 import subprocess
@@ -14,6 +15,8 @@ from lodger_sandbox.foreground import policy_for_command, run_with_policy
 from support.sandbox_users import own, visible_folder
 
 CANARY = "canary-3f9c"
+SHARED_KEY = 0x10D6E5
+"""Of a piece of System V shared memory outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,9 @@ class Surroundings:
 
     def words(self) -> dict[str, str]:
         names = ("workspace", "outside", "home", "state", "port", "abstract_name", "tmp_socket", "state_socket")
-        return {name: str(getattr(self, name)) for name in names} | {"pid": str(self.neighbour.pid), "canary": CANARY}
+        more = {"port_hex": f"{self.port:04X}", "shm_key": str(SHARED_KEY), "host_name": socket.gethostname()}
+        own = {"pid": str(self.neighbour.pid), "canary": CANARY}
+        return {name: str(getattr(self, name)) for name in names} | own | more
 
     def request(self, user: BoxUser, *, profile: str = "agent") -> BoxRequest:
         return BoxRequest(
@@ -286,6 +291,7 @@ def surroundings(user: BoxUser, parent: Path) -> Iterator[Surroundings]:
             # Absent at first in the tests that need it; these hold what git takes for nothing.
             assert not (workspace / ".git" / name).exists()
         (workspace / ".git/config").write_text("")
+        (outside / "there").write_text("there")
         for path in (home / ".ssh/id", home / ".new-secret", state / "memory"):
             path.write_text(CANARY)
         tmp_socket = Path(f"/tmp/{base.name}.sock")
@@ -298,6 +304,7 @@ def surroundings(user: BoxUser, parent: Path) -> Iterator[Surroundings]:
             unix.bind(address)
             unix.listen()
             greeted.append(unix)
+        opened.enter_context(_shared_things(abstract_name))
         own(base, user)
         tmp_socket.chmod(0o777)
         stop_read, stop_write = os.pipe()
@@ -311,6 +318,22 @@ def surroundings(user: BoxUser, parent: Path) -> Iterator[Surroundings]:
         yield Surroundings(
             workspace, outside, home, state, port, abstract_name, tmp_socket, state / "daemon.sock", neighbour
         )
+
+
+@contextmanager
+def _shared_things(name: str) -> Iterator[None]:
+    """Shared memory and a message queue that everybody outside may open."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    memory = libc.shmget(SHARED_KEY, 64, 0o1666)
+    queue = libc.mq_open(f"/{name}".encode(), os.O_CREAT | os.O_RDWR, 0o666, None)
+    assert memory >= 0 and queue >= 0, os.strerror(ctypes.get_errno())
+    libc.fchmod(queue, 0o666)
+    try:
+        yield
+    finally:
+        os.close(queue)
+        libc.mq_unlink(f"/{name}".encode())
+        libc.shmctl(memory, 0, None)
 
 
 def _greet(listeners: list[socket.socket], stop_fd: int):  # type: ignore[no-untyped-def]

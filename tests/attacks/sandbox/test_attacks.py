@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,17 +17,31 @@ assert _spec is not None and _spec.loader is not None
 catalogue = importlib.util.module_from_spec(_spec)
 sys.modules["attack_catalogue"] = catalogue
 _spec.loader.exec_module(catalogue)
+_wider_spec = importlib.util.spec_from_file_location("wider_attacks", Path(__file__).with_name("wider_attacks.py"))
+assert _wider_spec is not None and _wider_spec.loader is not None
+wider = importlib.util.module_from_spec(_wider_spec)
+sys.modules["wider_attacks"] = wider
+_wider_spec.loader.exec_module(wider)
+ATTACKS = (*catalogue.ATTACKS, *wider.ATTACKS)
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="makes users and folders outside every private folder")
-IDS = [attack.id for attack in catalogue.ATTACKS]
+IDS = [attack.id for attack in ATTACKS]
 
 
-@pytest.mark.parametrize("attack", catalogue.ATTACKS, ids=IDS)
+def test_the_page_names_every_mechanism_once() -> None:
+    page = Path(__file__).with_name("README.md").read_text()
+    rows = [row.split("|")[3] for row in page.splitlines() if row.startswith("| ")]
+    named = [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+    assert sorted(named) == sorted(IDS)
+    assert len(set(IDS)) >= 60
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=IDS)
 def test_fails_for_the_dedicated_user(attack: object) -> None:
     assert not catalogue.gets_through(attack, user_of_boxes(), VISIBLE_FOLDER, protected=True)
 
 
-@pytest.mark.parametrize("attack", catalogue.ATTACKS, ids=IDS)
+@pytest.mark.parametrize("attack", ATTACKS, ids=IDS)
 def test_control_succeeds_without_the_protection(attack: object) -> None:
     assert catalogue.gets_through(attack, user_of_boxes(), VISIBLE_FOLDER, protected=False)
 
