@@ -22,8 +22,9 @@ from lodger_daemon.identity import (
 )
 from lodger_daemon.inbox.core.items import InboxItem, TurnSettings
 from lodger_daemon.inbox.core.rules import REMEMBERED, batch_content, batch_settings
+from lodger_daemon.models.contract import ModelRequest, Usage
 from lodger_daemon.spend.contract import Charge, StepUse
-from lodger_daemon.store import inbox_rows
+from lodger_daemon.store import inbox_rows, spend_rows
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.turns.core.events import (
     ConversationEvent,
@@ -229,6 +230,16 @@ class Desk:
         every = settings.tool_allowlist
         names = tuple(tool.name for tool in (*own, *brought)) if every is None else every
         return tuple(name for name in names if name != ASK_TOOL)
+
+    def charge_summary(self, work: TurnWork | None, request: ModelRequest, usage: Usage, characters: int) -> None:
+        """A summary is paid for by its turn; one that a person asked for, by nobody's. Stored within moments."""
+        if self.services.spend is None:
+            return
+        turn_id = work.turn_id if work is not None else TurnId(f"summary-{self.services.rng.uuid()}")
+        run_id = RunId(f"summary-{self.services.rng.uuid()}")
+        charge = self.services.spend.charge(StepUse(run_id, self.key.agent_id, turn_id, request, usage, characters))
+        if charge is not None:
+            self.services.database.write_soon(lambda connection: spend_rows.add(connection, charge))
 
     def new_message_id(self) -> MessageId:
         return MessageId(f"message-{self.services.rng.uuid()}")

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from functools import partial
 from typing import Final
 
 from lodger_daemon.backends.core.compaction import Options
@@ -81,7 +82,8 @@ async def compact(desk: Desk, work: TurnWork | None, options: Options | None = N
     def begins() -> None:
         desk.publish(StatusNote(COMPACTING_NOTE, "info"))
 
-    compaction = await desk.backend.compact(desk.standing(work), desk.live.transcript, waiting, options, begins)
+    spent = partial(desk.charge_summary, work)
+    compaction = await desk.backend.compact(desk.standing(work), desk.live.transcript, waiting, options, begins, spent)
     if isinstance(compaction, NotCompacted):
         return compaction
     kept = [message.message_id for message in compaction.kept]

@@ -22,7 +22,7 @@ from lodger_daemon.backends.core.request_view import user_parts
 from lodger_daemon.backends.core.system_prompt import PromptFacts, compile_system_prompt
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage, text_of
 from lodger_daemon.backends.local.conversation import LocalConversation
-from lodger_daemon.backends.local.summariser import Summariser
+from lodger_daemon.backends.local.summariser import Spent, Summariser
 from lodger_daemon.clock import Clock, MonoTime, WallTime
 from lodger_daemon.identity import AgentId, ConversationKey, MessageId
 from lodger_daemon.memory.contract import AgentMemory
@@ -212,12 +212,14 @@ class LocalBackend:
         waiting: TranscriptMessage | None = None,
         options: Options | None = None,
         begins: Callable[[], None] = lambda: None,
+        spent: Spent = lambda request, usage, characters: None,
     ) -> Compaction | NotCompacted:
         """At most one summary, and only if the conversation gets shorter by it.
 
         Args:
             waiting: the person's message that will follow.
             begins: called before the model is asked, which may take minutes.
+            spent: told of every request to the model.
         """
         options = options or Options()
         budget = await self._standing_budget(standing, transcript)
@@ -228,7 +230,7 @@ class LocalBackend:
         if planned.hidden:
             begins()
         try:
-            summary = await self._summary(standing, planned, budget, options)
+            summary = await self._summary(standing, planned, budget, options, spent)
         except ModelFailure as error:
             transcript.compaction_was_fruitless()
             return NotCompacted(f"The model could not summarise the conversation: {error.message}")
@@ -239,13 +241,13 @@ class LocalBackend:
         return Compaction(summary, planned.kept)
 
     async def _summary(
-        self, standing: Standing, planned: Plan, budget: Budget, options: Options
+        self, standing: Standing, planned: Plan, budget: Budget, options: Options, spent: Spent
     ) -> TranscriptMessage | None:
         """The message that begins the conversation from now on. Raises: ModelFailure."""
         text = ""
         if planned.hidden:
             can_search = self._search_tool(standing) is not None
-            summariser = Summariser(self._models, self._clock, self._rng, can_search)
+            summariser = Summariser(self._models, self._clock, self._rng, can_search, spent)
             cache_key = f"{standing.key}/summary"
             text = await summariser.summarise(standing.handle, planned.hidden, budget, options.instructions, cache_key)
             if not text.strip():

@@ -1,9 +1,9 @@
 """The model call of a compaction: with less to read when the model finds it too long, again when it stumbles."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from lodger_daemon.backends.core.budget import BYTES_PER_TOKEN, Budget
 from lodger_daemon.backends.core.compaction import render_for_summary, summary_request
@@ -14,12 +14,17 @@ from lodger_daemon.models.contract import (
     ModelFailure,
     ModelGateway,
     ModelRequest,
+    StepEnded,
     SystemMessage,
     TextChunk,
+    Usage,
     UserMessage,
 )
 from lodger_daemon.randomness import Rng
 from lodger_daemon.turns.core.retry_policy import retry_transient
+
+Spent: TypeAlias = Callable[[ModelRequest, Usage, int], None]
+"""A request that was made, the tokens the provider told, and the characters that came."""
 
 SUMMARISER: Final = "You summarise conversations between a person and an agent, truly and briefly."
 INPUT_LIMITS_CHARACTERS: Final = (120_000, 60_000, 25_000, 10_000, 4_000, 2_000)
@@ -41,6 +46,8 @@ class Summariser:
     rng: Rng
     can_search: bool = False
     """Whether the agent has a tool to look up what is hidden."""
+    spent: Spent = lambda request, usage, characters: None
+    """Told of every request to the model, however it ended."""
 
     async def summarise(
         self, handle: str, hidden: Sequence[TranscriptMessage], budget: Budget, instructions: str, cache_key: str
@@ -80,12 +87,23 @@ class Summariser:
 
     async def _collect(self, request: ModelRequest) -> str:
         stream = self.models.stream(request)
+        texts: list[str] = []
+        usage = Usage()
         try:
             async with asyncio.timeout(SUMMARY_LIMIT_S):
-                return "".join([chunk.text async for chunk in stream if isinstance(chunk, TextChunk)])
+                async for chunk in stream:
+                    match chunk:
+                        case TextChunk(text):
+                            texts.append(text)
+                        case StepEnded(usage=told):
+                            usage = told
+                        case _:
+                            pass
+            return "".join(texts)
         except TimeoutError:
             raise ModelFailure(FailureKind.BAD_REQUEST, f"no summary within {SUMMARY_LIMIT_S:.0f} s") from None
         finally:
+            self.spent(request, usage, sum(map(len, texts)))
             close = getattr(stream, "aclose", None)
             if close is not None:
                 await close()

@@ -1,5 +1,6 @@
 """A limit of what may be spent is a stop with a durable question, before the step it stands in the way of."""
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from lodger_daemon.models.contract import FailureKind, ModelFailure, TextChunk, 
 from lodger_daemon.questions.core.rules import DEFAULT_LIMIT_S
 from lodger_daemon.spend.core.limits import Limits, SpendLimits
 from lodger_daemon.store import spend_rows
-from lodger_daemon.turns.contract import Allow, Answer, Deny
+from lodger_daemon.turns.contract import Allow, Answer, ConversationError, Deny
 from lodger_daemon.turns.core import events as seen
 from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_daemon.turns.spend_work import SPEND_TOOL
@@ -203,6 +204,32 @@ async def test_every_step_is_charged_however_it_ended(house: House) -> None:
         ).fetchall()
     )
     assert rows == [(1, 1), (2, 0), (100, 1)]
+
+
+async def test_summaries_are_charged_too_also_one_that_is_stopped(house: House) -> None:
+    limit(house)
+    key = await house.start()
+    for number in range(6):
+        house.models.play(says("long answer " * 60))
+        await house.say(f"question {number} " + "words " * 60, f"m{number}")
+        await house.settled()
+    steps = await spent(house)
+    gate = Gate()
+    house.models.play([TextChunk("x" * 40), gate], says("a summary"))
+    compacting = asyncio.ensure_future(house.conversations.compact(key))
+    await house.until(gate.reached.is_set)
+    assert await house.conversations.abort(key)
+    with pytest.raises(ConversationError):
+        await compacting
+    await house.conversations.compact(key)
+    await house.database.write(lambda _: None)
+    rows = await house.database.read(
+        lambda connection: connection.execute(
+            "SELECT completion_tokens, estimated FROM spend WHERE turn_id LIKE 'summary-%' ORDER BY number"
+        ).fetchall()
+    )
+    assert rows == [(10, 1), (2, 0)]
+    assert await spent(house) == steps
 
 
 async def test_an_answer_to_another_question_changes_nothing(house: House) -> None:
