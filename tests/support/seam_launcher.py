@@ -219,8 +219,10 @@ def wrap_daemon(seams: Seams) -> None:
             await chunks.aclose()
 
     WorkerLink.step = step  # type: ignore[assignment, method-assign]
-    wrap_coroutine(seams, BoxLink, "run", lambda _, call, *__: (f"box {type(call.operation).__name__}",))
-    wrap_coroutine(seams, BoxLink, "collect", lambda *_: ("box collect",))
+    for name in ("run", "run_a_while", "begin"):
+        wrap_coroutine(seams, BoxLink, name, lambda _, call, *__: (f"box {type(call.operation).__name__}",))
+    for name in ("collect", "collect_a_while"):
+        wrap_coroutine(seams, BoxLink, name, lambda *_: ("box collect",))
     wrap_function(seams, BoxLink, "_send", lambda _, frame: ("send to box",) if b'"do"' in frame[:4096] else ())
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Final, Protocol, TypeAlias
 
@@ -17,14 +17,17 @@ from lodger_tools.box.contract import (
     EditFile,
     LookAtFiles,
     Operation,
+    OutputSink,
     PinnedFile,
     PreviewChange,
     RunCommand,
     SearchFiles,
+    StillRuns,
     WriteFile,
 )
 from lodger_tools.catalogue.arguments import BadArguments, parse_arguments
-from lodger_tools.catalogue.binding import bind
+from lodger_tools.catalogue.background_tasks import TASK_TOOLS, check_task_tool
+from lodger_tools.catalogue.binding import bind, in_foreground
 from lodger_tools.catalogue.descriptions import TOOLS
 from lodger_tools.catalogue.environment import referenced_secrets, refused_names
 from lodger_tools.catalogue.person_questions import ASK_TOOL, answers_in_words, check_questions
@@ -64,6 +67,7 @@ class NetworkLedger(Protocol):
         ...
 
 
+Perform: TypeAlias = Callable[[BoxCall, OutputSink | None], Awaitable[BoxOutcome | StillRuns]]
 SecretsOf: TypeAlias = Callable[[str], Mapping[str, str]]
 
 
@@ -111,6 +115,8 @@ class LodgerToolbox:
         try:
             if tool_name == ASK_TOOL:
                 check_questions(arguments)
+            elif tool_name in TASK_TOOLS:
+                check_task_tool(tool_name, arguments)
             else:
                 bind(tool_name, arguments)
         except BadArguments as error:
@@ -120,18 +126,33 @@ class LodgerToolbox:
     async def run(self, request: ToolRequest, on_output: Callable[[str], None] | None = None) -> ToolOutcome:
         if request.tool_name == ASK_TOOL:
             return self._answered(request)
+        boxes = self._boxes
+
+        async def run(call: BoxCall, sink: OutputSink | None) -> BoxOutcome:
+            return await boxes.run(request.box, call, sink)
+
+        outcome = await self.perform(request, on_output, run)
+        assert not isinstance(outcome, StillRuns)  # nobody left it running
+        return outcome
+
+    async def perform(
+        self,
+        request: ToolRequest,
+        on_output: Callable[[str], None] | None,
+        run: Perform,
+        bind_it: Callable[[ToolRequest], Operation] | None = None,
+    ) -> ToolOutcome | StillRuns:
+        """The path of every call: bound, run as `run` does it, redacted, cut. Raises: EffectUnknown."""
         try:
-            operation = bind(request.tool_name, request.arguments)
-            if request.pinned and isinstance(operation, RunCommand):
-                operation = replace(operation, pinned=request.pinned)
+            operation = (bind_it or bound)(request)
             call = self._call(request, operation)
         except BadArguments as error:
             return ToolOutcome("error", str(error), refused=True)
-        redactor = self._redactor_for(request.box.agent_id)
+        redactor = self.redactor_for(request.box.agent_id)
         live = None if on_output is None or not isinstance(operation, RunCommand) else LiveOutput(redactor, on_output)
         refused_before = 0 if self._network is None else self._network.refused_count(request.box)
         try:
-            outcome = await self._boxes.run(request.box, call, None if live is None else live.take)
+            outcome = await run(call, None if live is None else live.take)
         except BoxUnavailable as error:
             return ToolOutcome("error", str(error), refused=True)
         except BoxLost as error:
@@ -139,7 +160,9 @@ class LodgerToolbox:
         finally:
             if live is not None:
                 live.close()
-        result = await self._result(request, operation, outcome, redactor)
+        if isinstance(outcome, StillRuns):
+            return outcome
+        result = await self.result(request, operation, outcome, redactor)
         if not isinstance(operation, RunCommand):
             return result
         return replace(result, text=result.text + await self._refusals(request.box, refused_before))
@@ -148,13 +171,13 @@ class LodgerToolbox:
         if request.tool_name == ASK_TOOL:
             return self._answered(request)
         try:
-            operation = bind(request.tool_name, request.arguments)
+            operation = bound(request)
         except BadArguments:
             return None
         outcome = await self._boxes.collect(request.box, request.call_key)
         if outcome is None:
             return None
-        return await self._result(request, operation, outcome, self._redactor_for(request.box.agent_id))
+        return await self.result(request, operation, outcome, self.redactor_for(request.box.agent_id))
 
     async def _refusals(self, box: BoxKey, before: int) -> str:
         """Some programs hide why a connection failed, so the result says it."""
@@ -190,7 +213,7 @@ class LodgerToolbox:
         return looked_at(outcome.details.get("files"), operation.paths)
 
     def _answered(self, request: ToolRequest) -> ToolOutcome:
-        text = self._redactor_for(request.box.agent_id).redact(answers_in_words(request.arguments))
+        text = self.redactor_for(request.box.agent_id).redact(answers_in_words(request.arguments))
         return ToolOutcome("success", truncate_middle(text, ANY_LIMIT_CHARS, None))
 
     async def preview(self, request: ToolRequest) -> tuple[JsonObject, ...]:
@@ -205,7 +228,7 @@ class LodgerToolbox:
             outcome = await self._boxes.run(request.box, call)
         except (BadArguments, BoxUnavailable, BoxLost) as error:
             return (unpreviewable(request, str(error)),)
-        text = self._redactor_for(request.box.agent_id).redact(outcome.text)
+        text = self.redactor_for(request.box.agent_id).redact(outcome.text)
         return (diff_in(text) or unpreviewable(request, "No preview could be made."),)
 
     def _call(self, request: ToolRequest, operation: Operation) -> BoxCall:
@@ -218,7 +241,7 @@ class LodgerToolbox:
             environment |= referenced_secrets(operation.command, self._secrets_of(request.box.agent_id))
         return BoxCall(request.call_key, operation, request.cwd, environment)
 
-    async def _result(
+    async def result(
         self, request: ToolRequest, operation: Operation, outcome: BoxOutcome, redactor: Redactor
     ) -> ToolOutcome:
         """Redacted before anything else is done with it, then cut; the whole goes to an overflow file."""
@@ -230,17 +253,33 @@ class LodgerToolbox:
         before, after = around(operation, outcome)
         path = None
         if len(before) + len(text) + len(after) > limit:
-            path = await asyncio.to_thread(self._overflow.write, request.box.agent_id, request.tool_name, text)
+            path = await self.keep_whole(request.box.agent_id, request.tool_name, text)
             text = truncate_middle(text, limit - len(before) - len(after), path)
         return ToolOutcome(outcome.status, before + (text or empty_words(operation)) + after, overflow_path=path)
 
-    def _redactor_for(self, agent_id: str) -> Redactor:
+    async def keep_whole(self, agent_id: str, tool_name: str, text: str) -> str | None:
+        """Where a box of this agent finds a text that was redacted; None when it cannot be stored."""
+        return await asyncio.to_thread(self._overflow.write, agent_id, tool_name, text)
+
+    def redactor_for(self, agent_id: str) -> Redactor:
         """Kept while the secrets stay the same: making one costs more than using it."""
         secrets = {**self._hidden_of(), **self._secrets_of(agent_id)}
         if secrets != self._redactor_secrets:
             self._redactor = Redactor(secrets)
             self._redactor_secrets = secrets
         return self._redactor
+
+
+def bound(request: ToolRequest) -> Operation:
+    """What a call asks for when its end is waited for. Raises: BadArguments."""
+    if request.tool_name in TASK_TOOLS:
+        raise BadArguments(f"{request.tool_name} is not available here: nothing runs in the background.")
+    operation = bind(request.tool_name, request.arguments)
+    if not isinstance(operation, RunCommand):
+        return operation
+    if operation.background:
+        raise BadArguments("Bash: run_in_background is not available here; leave it out.")
+    return in_foreground(replace(operation, pinned=request.pinned))
 
 
 def cleaned(text: str, operation: Operation, redactor: Redactor) -> str:
@@ -265,7 +304,9 @@ def around(operation: Operation, outcome: BoxOutcome) -> tuple[str, str]:
         return "", ""
     before = ""
     if outcome.timed_out:
-        before = f"Timed out after {operation.timeout_s:g} s; its processes were ended. Output until then:\n"
+        # A runner alone says so: nothing is believed of it beyond its shape, not even that there was a limit.
+        after_words = "" if operation.timeout_s is None else f" after {operation.timeout_s:g} s"
+        before = f"Timed out{after_words}; its processes were ended. Output until then:\n"
     elif outcome.cancelled:
         before = "Cancelled; its processes were ended. Output until then:\n"
     elif outcome.exit_code:

@@ -55,6 +55,51 @@ class ToolOutcome:
     """Nothing was run: the arguments were bad or no box could be had."""
 
 
+@dataclass(frozen=True, slots=True)
+class StillRunning:
+    """A command was waited for long enough and goes on in its box."""
+
+    text: str
+    """The last of its output so far, redacted."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundCall:
+    """What names a command in the background, for this daemon and every later one."""
+
+    box: BoxKey
+    call_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundEnd:
+    """How a command in the background ended. Redacted; `text` is the last of its output."""
+
+    exit_code: int | None
+    text: str
+    overflow_path: str | None = None
+    """Where more of the output stands, seen from inside the box."""
+    timed_out: bool = False
+    cancelled: bool = False
+    leftovers: int = 0
+
+    @property
+    def good(self) -> bool:
+        return self.exit_code == 0 and not self.timed_out and not self.cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSoFar:
+    """A part of what a command in the background has written, redacted."""
+
+    text: str
+    start: int
+    end: int
+    """Where to read on."""
+    total: int
+    ended: bool
+
+
 class EffectUnknown(Exception):
     """The box was lost in mid-call: the effect may or may not have happened."""
 
@@ -95,4 +140,43 @@ class Toolbox(Protocol):
     async def preview(self, request: ToolRequest) -> tuple[JsonObject, ...]:
         """v2 diff objects (PROTOCOL.md 5.7) of what a write or edit would change; empty for other tools. Never
         changes anything, never raises."""
+        ...
+
+
+class BackgroundShell(Protocol):
+    """Shell commands that outlive the waiting for them. Only for requests that `starts_command` is true of."""
+
+    def starts_command(self, request: ToolRequest) -> bool: ...
+
+    def wants_background(self, request: ToolRequest) -> bool:
+        """Whether nobody should wait for it from the start."""
+        ...
+
+    async def run_a_while(
+        self, request: ToolRequest, on_output: Callable[[str], None] | None, foreground_s: float
+    ) -> ToolOutcome | StillRunning:
+        """`Toolbox.run`, but a command that has not ended after `foreground_s` is left to run.
+
+        Raises: EffectUnknown.
+        """
+        ...
+
+    async def collect_a_while(self, request: ToolRequest, foreground_s: float) -> ToolOutcome | StillRunning | None:
+        """`Toolbox.collect`, with the same end of the waiting."""
+        ...
+
+    async def begin(self, request: ToolRequest) -> ToolOutcome | None:
+        """Start a command and leave it to run; an outcome when it has ended already. Raises: EffectUnknown."""
+        ...
+
+    async def watch(self, call: BackgroundCall) -> BackgroundEnd | None:
+        """Wait for its end; None when no box knows it any more. Cancelling the waiter leaves it running."""
+        ...
+
+    async def read(self, call: BackgroundCall, offset: int | None) -> OutputSoFar | None:
+        """Its output from `offset` on, or the last of it; None when no box knows it any more."""
+        ...
+
+    async def stop(self, call: BackgroundCall) -> None:
+        """TERM, KILL two seconds later. Returns at once; `watch` tells the end."""
         ...

@@ -327,7 +327,7 @@ class ClientConnection:
         if workplaces is not None:
             again = partial(self.show_device, request.key, force=False)
             git = workplaces.git_context(agent_id, snapshot.cwd, again)
-            left_running = workplaces.background_processes(agent_id, snapshot.cwd)
+            left_running = workplaces.background_processes(request.key, snapshot.cwd)
         values = DeviceValues(
             connection_id=self.traits.wire_name,
             connection_name=facts.connection_name,

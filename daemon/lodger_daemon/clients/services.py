@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 from lodger_daemon.clients.external_tools import ExternalToolRegistry
 from lodger_daemon.clients.facts import DeviceFacts
 from lodger_daemon.clock import Clock
-from lodger_daemon.identity import AgentId
+from lodger_daemon.identity import AgentId, ConversationKey
 from lodger_daemon.models.contract import ModelGateway
 from lodger_daemon.randomness import Rng
 from lodger_daemon.turns.contract import ConversationService
@@ -46,8 +46,8 @@ class WorkplaceFacts(Protocol):
         to be out of date."""
         ...
 
-    def background_processes(self, agent_id: AgentId, folder: str) -> tuple[JsonObject, ...]:
-        """What commands of this agent left running there."""
+    def background_processes(self, key: ConversationKey, folder: str) -> tuple[JsonObject, ...]:
+        """The conversation's background tasks, and what commands of its agent left running in that folder."""
         ...
 
 

@@ -26,6 +26,8 @@ from lodger_daemon.memory.memory import Memory
 from lodger_daemon.models.gateway import Models
 from lodger_daemon.network.audit import NetworkAudit
 from lodger_daemon.network.network import Network
+from lodger_daemon.notifications.delivery import Delivery
+from lodger_daemon.notifications.tasks import Tasks
 from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.randomness import SystemRng
 from lodger_daemon.service.audit_log import AuditLog
@@ -66,6 +68,7 @@ from lodger_tools.box.contract import BoxKey
 from lodger_tools.box.manager import BoxManager
 from lodger_tools.output.overflow import OverflowFolder, OverflowOwner
 from lodger_tools.toolbox import LodgerToolbox
+from lodger_tools.toolbox_background import BackgroundToolbox
 
 ADOPTION_LIMIT_S: Final = 30.0
 """A machine without agents waits this long for those its hub holds: their first clones."""
@@ -164,6 +167,7 @@ class _Rooms:
     folders: FolderBoxes
     workplaces: Workplaces
     history: HistorySearch
+    tasks: Tasks
 
 
 async def _run(
@@ -181,6 +185,7 @@ async def _run(
     clock_watch = ClockWatch(foundation.clock)
     await rooms.memory.start()
     await rooms.conversations.recover()
+    await rooms.tasks.start()
     if hub is not None:
         await _adopt_from_hub(rooms)
     uplinks: list[Uplink] = []
@@ -281,13 +286,16 @@ async def _make_rooms(
     external = ExternalToolRegistry(rng)
     history = HistorySearch(paths.search, foundation.database, clock)
     stack.push_async_callback(history.aclose)
+    toolbox = LodgerToolbox(boxes, overflow, hidden_of=own_secrets.values, network=network)
+    delivery = Delivery(foundation.database, clock)
+    tasks = Tasks(foundation.database, BackgroundToolbox(toolbox, boxes), clock, settings.shell.foreground_s, delivery)
     folders = FolderBoxes(boxes, rng)
-    workplaces = Workplaces(boxes, folders, clock)
+    workplaces = Workplaces(boxes, folders, clock, tasks)
     services = TurnServices(
         database=foundation.database,
         questions=questions,
         models=models,
-        toolbox=LodgerToolbox(boxes, overflow, hidden_of=own_secrets.values, network=network),
+        toolbox=toolbox,
         memory=memory,
         external=HistoryTool(external, history, foundation.database),
         judge=rules,
@@ -297,14 +305,18 @@ async def _make_rooms(
         options=_turn_options(options, foundation),
         places=workplaces,
         spend=spend,
+        tasks=tasks,
     )
     conversations = Conversations(services)
+    delivery.to(conversations)
     # In this order, so that the calls of stopped turns go on in their boxes and the next daemon collects them.
     stack.push_async_callback(conversations.aclose, boxes.aclose)
     stack.push_async_callback(workplaces.aclose)
+    stack.push_async_callback(tasks.aclose)
     return _Rooms(
-        conversations, memory, models, spend, boxes, questions, external, rules, overflow, folders, workplaces, history
-    )
+        conversations, memory, models, spend, boxes, questions, external, rules, overflow, folders, workplaces, history,
+        tasks,
+    )  # fmt: skip
 
 
 async def _start_models(options: DaemonOptions, foundation: _Foundation, stack: contextlib.AsyncExitStack) -> Models:

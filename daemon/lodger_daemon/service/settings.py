@@ -145,6 +145,11 @@ class SpendSettings(_Section):
         return prices
 
 
+class ShellSettings(_Section):
+    foreground_s: Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)] = 10.0
+    """A command that runs longer goes on in the background; 0 = only one that asks for it (BEHAVIOUR.md C5)."""
+
+
 class NetworkSettings(_Section):
     """What programs in boxes may reach without asking."""
 
@@ -170,6 +175,7 @@ class Settings(_Section):
     permissions: PermissionSettings = PermissionSettings()
     questions: QuestionSettings = QuestionSettings()
     spend: SpendSettings = SpendSettings()
+    shell: ShellSettings = ShellSettings()
     network: NetworkSettings = NetworkSettings()
 
 

@@ -149,6 +149,7 @@ class StatusReport:
                 "workspace": box.key.workspace,
                 "profile": box.key.profile.value,
                 "running_calls": box.running_calls,
+                "background": box.background,
                 "leftovers": box.leftovers,
                 "idle_s": box.idle_s,
             }

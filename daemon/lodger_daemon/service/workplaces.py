@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from lodger_daemon.clock import Clock, MonoTime
-from lodger_daemon.identity import AgentId
+from lodger_daemon.identity import AgentId, ConversationKey
+from lodger_daemon.notifications.contract import TaskDesk
 from lodger_daemon.service.core.folder_listings import RECENT_BRANCHES, read_branches
 from lodger_daemon.service.core.known_folders import within
 from lodger_daemon.service.folder_boxes import FolderBoxes, Missing, NotThere
@@ -40,7 +41,8 @@ class _Known:
 class Workplaces:
     """Event loop only."""
 
-    def __init__(self, boxes: Boxes, folders: FolderBoxes, clock: Clock) -> None:
+    def __init__(self, boxes: Boxes, folders: FolderBoxes, clock: Clock, tasks: TaskDesk | None = None) -> None:
+        self._tasks = tasks
         self._boxes = boxes
         self._folders = folders
         self._clock = clock
@@ -67,9 +69,11 @@ class Workplaces:
                 known.task = asyncio.create_task(self._look(folder, known))
         return known.context
 
-    def background_processes(self, agent_id: AgentId, folder: str) -> tuple[JsonObject, ...]:
-        """One entry for each box: its runner counts processes and does not tell them apart."""
-        return tuple(
+    def background_processes(self, key: ConversationKey, folder: str) -> tuple[JsonObject, ...]:
+        """The tasks first. Of what else runs there is one entry for each box: its runner counts processes and does not
+        tell them apart."""
+        tasks = () if self._tasks is None else self._tasks.running(key)
+        left_over: tuple[JsonObject, ...] = tuple(
             {
                 "process_id": f"box-{box.host_pid}",
                 "kind": "bash",
@@ -78,9 +82,10 @@ class Workplaces:
                 "status": "running",
                 "exit_code": None,
             }
-            for box in self._of_agent(agent_id)
+            for box in self._of_agent(key.agent_id)
             if box.leftovers > 0 and box.key.workspace == folder
         )
+        return (*tasks, *left_over)
 
     def _of_agent(self, agent_id: AgentId) -> list[BoxStatus]:
         return [box for box in self._boxes.statuses() if box.key.agent_id == agent_id]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from lodger_daemon.store.errors import StoreTooNew
 from lodger_daemon.store.schema_first import FIRST_STATEMENTS
 from lodger_daemon.store.spend_rows import SPEND_STATEMENTS
+from lodger_daemon.store.task_rows import TASK_STATEMENTS
 
 if TYPE_CHECKING:
     from sqlite_utils import Database as UtilsDatabase
@@ -51,6 +52,7 @@ STEPS: Final = (
     Step("turn settings", _TURN_SETTINGS),
     Step("senders", _SENDERS),
     Step("forgetting", _FORGETTING),
+    Step("tasks", TASK_STATEMENTS),
 )
 
 

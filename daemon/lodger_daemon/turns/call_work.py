@@ -107,7 +107,7 @@ async def collect_call(desk: Desk, work: TurnWork, batch: Batch, call: Call, arg
         request = tool_request(desk, work, batch.run_id, call.tool_call_id, call.tool_name, arguments)
         work.used_box = True
         try:
-            outcome = await desk.services.toolbox.collect(request)
+            outcome = await _collect(desk, CallKey(desk.key, batch.run_id, call.tool_call_id), request)
         except EffectUnknown:
             outcome = None
     if desk.stopping:
@@ -162,7 +162,17 @@ async def _execute(desk: Desk, work: TurnWork, run_id: RunId, call: Call, reques
     if is_external(desk, call.tool_name):
         return await desk.services.external.call(desk.key, call.tool_call_id, call.tool_name, request.arguments)
     work.used_box = True
-    return await desk.services.toolbox.run(request, _show_output(desk, work, run_id, call))
+    show, tasks = _show_output(desk, work, run_id, call), desk.services.tasks
+    if tasks is not None and tasks.serves(request):
+        return await tasks.run(CallKey(desk.key, run_id, call.tool_call_id), request, show)
+    return await desk.services.toolbox.run(request, show)
+
+
+async def _collect(desk: Desk, key: CallKey, request: ToolRequest) -> ToolOutcome | None:
+    tasks = desk.services.tasks
+    if tasks is not None and tasks.serves(request):
+        return await tasks.collect(key, request)
+    return await desk.services.toolbox.collect(request)
 
 
 def _show_output(desk: Desk, work: TurnWork, run_id: RunId, call: Call) -> Callable[[str], None]:

@@ -31,7 +31,7 @@ from lodger_daemon.turns.contract import (
     Submission,
 )
 from lodger_daemon.turns.conversation_editor import ConversationEditor
-from lodger_daemon.turns.core.events import NumberedEvent, QuestionSettled
+from lodger_daemon.turns.core.events import DeviceStateChanged, NumberedEvent, QuestionSettled
 from lodger_daemon.turns.intake import Intake
 from lodger_daemon.turns.judge_work import look_at_answer
 from lodger_daemon.turns.registry import Registry
@@ -91,6 +91,12 @@ class Conversations:
     ) -> Receipt:
         """For the daemon's own rooms: background work that ended, a schedule that is due."""
         return await self._intake.submit(key, NewItem(submission, ItemKind(kind), source))
+
+    def device_changed(self, key: ConversationKey) -> None:
+        """Whoever watches this conversation is shown the device state again."""
+        actor = self._registry.in_use(key)
+        if actor is not None:
+            actor.desk.publish(DeviceStateChanged())
 
     async def answer(self, key: ConversationKey, question_id: QuestionId, answer: Answer, by: str = "client") -> bool:
         actor = await self._registry.actor(key)

@@ -341,8 +341,9 @@ class PlaceFacts(Protocol):
         """`branch` among others; None while nothing is known. `changed` is called once when that is out of date."""
         ...
 
-    def background_processes(self, agent_id: AgentId, folder: str) -> tuple[JsonObject, ...]:
-        """What commands of this agent left running there: `command` among others."""
+    def background_processes(self, key: ConversationKey, folder: str) -> tuple[JsonObject, ...]:
+        """The conversation's background tasks, and what commands of its agent left running in that folder: `command`
+        among others."""
         ...
 
 

@@ -48,6 +48,8 @@ class RunCommand:
     timeout_s: float | None = 120.0
     """None = no limit: only for what is begun in the background or for a while."""
     pinned: tuple[PinnedFile, ...] = ()
+    background: bool = False
+    """Nobody waits for its end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """From a tool's arguments to the operation that a box runs. Pure. Names of tools and arguments: BEHAVIOUR.md C2."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, Literal, cast
 
 from lodger_tools.box.contract import (
@@ -16,9 +17,10 @@ from lodger_tools.catalogue.arguments import Arguments, BadArguments
 from lodger_tools.json_value import JsonObject
 from lodger_tools.permissions.core.reach import FOLDER_ARGUMENT
 
-TIMEOUT_DEFAULT_MS: Final = 120_000
-TIMEOUT_LIMIT_MS: Final = 600_000
-"""BEHAVIOUR.md C5."""
+FOREGROUND_DEFAULT_S: Final = 120.0
+FOREGROUND_LIMIT_S: Final = 600.0
+"""BEHAVIOUR.md C5. A command in the background has the limit it was given, and else none."""
+LONGEST_TIMEOUT_S: Final = 7 * 24 * 3600.0
 MANY: Final = 1_000_000_000
 COMMAND_LIMIT_CHARS: Final = 128 * 1024 - 1
 """The kernel takes no longer single argument."""
@@ -42,13 +44,15 @@ def bind_bash(arguments: Arguments) -> RunCommand:
         raise BadArguments("Bash: command is longer than 128 KiB; write it to a file with Write and run that.")
     if "\0" in command:
         raise BadArguments("Bash: command holds a NUL character.")
-    if arguments.flag("run_in_background"):
-        raise BadArguments(
-            "Bash: run_in_background is not available here. Start it with `COMMAND >FILE 2>&1 &` and read the file"
-            " later."
-        )
-    timeout_ms = arguments.number("timeout", TIMEOUT_DEFAULT_MS, 1, MANY)
-    return RunCommand(command, min(timeout_ms, TIMEOUT_LIMIT_MS) / 1000)
+    timeout_ms = arguments.optional_number("timeout", 1, MANY)
+    timeout_s = None if timeout_ms is None else min(timeout_ms / 1000, LONGEST_TIMEOUT_S)
+    return RunCommand(command, timeout_s, background=arguments.flag("run_in_background"))
+
+
+def in_foreground(command: RunCommand) -> RunCommand:
+    """With the limits of a command whose end is waited for."""
+    timeout_s = FOREGROUND_DEFAULT_S if command.timeout_s is None else min(command.timeout_s, FOREGROUND_LIMIT_S)
+    return replace(command, timeout_s=timeout_s)
 
 
 def bind_read(arguments: Arguments) -> ReadFile:

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from lodger_tools.catalogue.background_tasks import OUTPUT_TOOL, STOP_TOOL
 from lodger_tools.catalogue.person_questions import ASK_TOOL, QUESTIONS_LIMIT
 from lodger_tools.json_value import Json, JsonObject
 from lodger_tools.permissions.core.reach import FOLDER_ARGUMENT
@@ -29,14 +30,16 @@ BASH: Final = ToolDescription(
     description=(
         "Run a shell command with bash in the working folder and return its output, standard output and error as they"
         " came. Each call is a shell of its own: variables and `cd` do not last. Standard input is empty. Use Read,"
-        " Write, Edit, Glob and Grep for files. To leave something running, end it with `>FILE 2>&1 &`. Long output is"
-        " cut in the middle, and a file with the whole is named."
+        " Write, Edit, Glob and Grep for files. With run_in_background you get an id at once, and are told when it has"
+        " ended; a command that takes long goes on in the background by itself. Long output is cut in the middle, and a"
+        " file with the whole is named."
     ),
     parameters=parameters(
         {
             "command": text("The command line."),
             "description": text("What it does, in five to ten words, for the person who watches."),
-            "timeout": number("Milliseconds after which it is ended; 120000 if not given, at most 600000."),
+            "timeout": number("Milliseconds after which it is ended."),
+            "run_in_background": flag("Do not wait for it: for servers, builds and whatever else takes long."),
             FOLDER_ARGUMENT: text(
                 "Only to work outside the working folder: the one folder the command needs. The person is asked."
             ),
@@ -172,4 +175,27 @@ ASK: Final = ToolDescription(
     ),
     scheduling=Scheduling.PARALLEL,
 )
-TOOLS: Final = (BASH, READ, WRITE, EDIT, GLOB, GREP, ASK)
+TASK_OUTPUT: Final = ToolDescription(
+    name=OUTPUT_TOOL,
+    description=(
+        "See how a background task stands and what it has written. You are told of its end without asking; use this to"
+        " look in between, or to wait when you cannot go on without it."
+    ),
+    parameters=parameters(
+        {
+            "task_id": text("The id you were given, such as bash_7."),
+            "block": flag("Wait for its end; true if not given."),
+            "timeout": number("Milliseconds to wait at most; 30000 if not given, at most 600000."),
+            "offset": number("Read on from this byte of its output; the last of it if not given."),
+        },
+        ("task_id",),
+    ),
+    scheduling=Scheduling.PARALLEL,
+)
+TASK_STOP: Final = ToolDescription(
+    name=STOP_TOOL,
+    description="End a background task: its processes are asked to stop, and killed two seconds later.",
+    parameters=parameters({"task_id": text("The id you were given, such as bash_7.")}, ("task_id",)),
+    scheduling=Scheduling.BARRIER,
+)
+TOOLS: Final = (BASH, READ, WRITE, EDIT, GLOB, GREP, ASK, TASK_OUTPUT, TASK_STOP)

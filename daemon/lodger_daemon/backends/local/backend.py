@@ -363,7 +363,7 @@ class LocalBackend:
     ) -> TranscriptMessage:
         agent_id, places = standing.agent.id, self._places
         git = places.git_context(agent_id, standing.cwd, _nobody_waits) if places is not None else None
-        left = places.background_processes(agent_id, standing.cwd) if places is not None else ()
+        left = places.background_processes(standing.key, standing.cwd) if places is not None else ()
         now = Surroundings(
             date=_day(self._clock.wall()),
             operating_system=self._operating_system,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lodger_daemon.identity import AgentId
+from lodger_daemon.identity import DEFAULT_CONVERSATION, AgentId, ConversationKey
 from lodger_daemon.randomness import SeededRng
 from lodger_daemon.service.folder_boxes import FolderBoxes
 from lodger_daemon.service.place_commands import PlaceCommands
@@ -288,4 +288,5 @@ async def test_git_context_appears_once_the_agent_has_a_box(rig: Rig) -> None:
     (process,) = status["background_processes"]
     assert (process["kind"], process["status"]) == ("bash", "running")
     assert process["command"].endswith(": 1]")
-    assert rig.workplaces.background_processes(AgentId("agent-other"), str(rig.workspace)) == ()
+    stranger = ConversationKey(AgentId("agent-other"), DEFAULT_CONVERSATION)
+    assert rig.workplaces.background_processes(stranger, str(rig.workspace)) == ()

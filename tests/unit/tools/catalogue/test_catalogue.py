@@ -4,6 +4,7 @@ import pytest
 
 from lodger_tools.box.contract import EditFile, FindFiles, Operation, ReadFile, RunCommand, SearchFiles, WriteFile
 from lodger_tools.catalogue.arguments import BadArguments
+from lodger_tools.catalogue.background_tasks import OUTPUT_TOOL, STOP_TOOL
 from lodger_tools.catalogue.binding import BINDERS, bind
 from lodger_tools.catalogue.descriptions import TOOLS
 from lodger_tools.catalogue.environment import referenced_secrets, refused_names
@@ -14,9 +15,14 @@ from lodger_tools.json_value import JsonObject
 @pytest.mark.parametrize(
     ("tool", "arguments", "operation"),
     [
-        ("Bash", {"command": "ls", "description": "List", "odd": 1}, RunCommand("ls", 120.0)),
+        ("Bash", {"command": "ls", "description": "List", "odd": 1}, RunCommand("ls", None)),
         ("Bash", {"command": "ls", "timeout": 1500}, RunCommand("ls", 1.5)),
-        ("Bash", {"command": "ls", "timeout": 10_000_000}, RunCommand("ls", 600.0)),
+        ("Bash", {"command": "ls", "timeout": 10_000_000}, RunCommand("ls", 10_000.0)),
+        (
+            "Bash",
+            {"command": "ls", "timeout": 10**9, "run_in_background": True},
+            RunCommand("ls", 604_800.0, background=True),
+        ),
         ("Read", {"file_path": "a"}, ReadFile("a", 1, 2000)),
         ("Read", {"file_path": "a", "offset": 50.0, "limit": 10}, ReadFile("a", 50, 10)),
         ("Read", {"file_path": "a", "offset": 0}, ReadFile("a", 1, 2000)),
@@ -52,7 +58,7 @@ def test_binding(tool: str, arguments: JsonObject, operation: Operation) -> None
         ("Bash", {"command": "x", "timeout": 0}, r"between 1 and"),
         ("Bash", {"command": " "}, r"empty"),
         ("Bash", {"command": "x" * 200_000}, r"128 KiB"),
-        ("Bash", {"command": "x", "run_in_background": True}, r"run_in_background is not available"),
+        ("Bash", {"command": "x", "run_in_background": 1}, r"true or false"),
         ("Read", {"file_path": "a", "limit": 1.5}, r"whole number"),
         ("Read", {"file_path": "a\0"}, r"NUL"),
         ("Edit", {"file_path": "a", "old_string": "x", "new_string": "y", "replace_all": "yes"}, r"true or false"),
@@ -66,8 +72,8 @@ def test_bad_arguments_are_refused_in_words(tool: str, arguments: JsonObject, wo
 
 
 def test_every_described_tool_can_be_bound_and_is_short() -> None:
-    assert [tool.name for tool in TOOLS] == [*BINDERS, ASK_TOOL]
-    assert len(json.dumps([[tool.name, tool.description, tool.parameters] for tool in TOOLS])) < 6000
+    assert [tool.name for tool in TOOLS] == [*BINDERS, ASK_TOOL, OUTPUT_TOOL, STOP_TOOL]
+    assert len(json.dumps([[tool.name, tool.description, tool.parameters] for tool in TOOLS])) < 7500
 
 
 @pytest.mark.parametrize(

@@ -153,11 +153,16 @@ def test_good_arguments_come_back_as_they_are(tmp_path: Path) -> None:
 
 def test_tools_keep_their_order_and_writers_are_barriers(tmp_path: Path) -> None:
     toolbox = Rig(tmp_path, BoxOutcome("success", "")).toolbox
-    assert [tool.name for tool in toolbox.tools()] == [*READERS_AND_WRITERS, "AskUserQuestion"]
+    assert [tool.name for tool in toolbox.tools()] == [
+        *READERS_AND_WRITERS,
+        "AskUserQuestion",
+        "TaskOutput",
+        "TaskStop",
+    ]
     assert [tool.name for tool in toolbox.tools(("Grep", "Bash"))] == ["Bash", "Grep"]
     assert toolbox.tools(()) == ()
     barriers = [tool.name for tool in toolbox.tools() if tool.scheduling is Scheduling.BARRIER]
-    assert barriers == ["Bash", "Write", "Edit"]
+    assert barriers == ["Bash", "Write", "Edit", "TaskStop"]
 
 
 async def test_previews_never_raise_and_are_redacted(tmp_path: Path) -> None:

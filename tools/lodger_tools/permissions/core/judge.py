@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, assert_never
 
+from lodger_tools.catalogue.background_tasks import TASK_TOOLS
 from lodger_tools.catalogue.history_search import HISTORY_TOOL
 from lodger_tools.catalogue.person_questions import ASK_TOOL
 from lodger_tools.permissions.core.modes import Mode
@@ -83,6 +84,8 @@ def judge(call: CallToJudge, rules: RuleSet, mode: Mode, home: str) -> Verdict:
         return NeedsPerson("the agent has a question for you")
     if call.tool_name == HISTORY_TOOL:
         return Allowed("it reads the agent's own conversations only")
+    if call.tool_name in TASK_TOOLS:
+        return Allowed("it looks after the agent's own commands only")
     if rule := _allow_hit(rules.allow, call, allowing, home):
         return Allowed("a rule allows it", rule.source)
     match mode:
