@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 GOOD_ENDS = frozenset({StopReason.END_TURN, StopReason.MAX_TOKENS_EXCEEDED})
 STOP_LIMIT_S = 60.0
 """A box ends its processes and a model's stream closes within seconds; what takes longer is broken."""
+STOP_LOOK_S = 1.0
+"""A machine that slept, or a process that was stopped, finds a whole limit gone at once: then one look of it is."""
 DOES_NOT_STOP = "Something that this turn had started does not stop. The conversation goes on without it."
 NEVER_RAN = "The turn broke off before this call ran. It had no effect."
 
@@ -102,9 +104,12 @@ async def stop_tasks(desk: Desk, work: TurnWork) -> None:
     tasks = {task for task in work.tasks if task is not asyncio.current_task()}
     for task in tasks:
         task.cancel()
+    left_s = STOP_LIMIT_S
     while tasks:
-        _, tasks = await asyncio.wait(tasks, timeout=STOP_LIMIT_S)
-        if tasks and not desk.waits_for_disk:
+        look_s = min(STOP_LOOK_S, left_s)
+        _, tasks = await asyncio.wait(tasks, timeout=look_s)
+        left_s = STOP_LIMIT_S if desk.waits_for_disk else left_s - look_s
+        if tasks and left_s <= 0:
             logger.error("%s: %d tasks of turn %s do not stop", desk.key, len(tasks), work.turn_id)
             desk.publish(StatusNote(DOES_NOT_STOP, "warning"))
             return
