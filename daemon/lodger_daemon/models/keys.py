@@ -22,8 +22,9 @@ KeySource: TypeAlias = Literal["keyring", "file", "credential", "environment", "
 
 _T = TypeVar("_T")
 
-KEYRING_LIMIT_S: Final = 3.0
-"""A locked keyring may wait for a person who is not there."""
+KEYRING_LIMIT_S: Final = 10.0
+"""A locked keyring may wait for a person who is not there. Finding the backend alone took 3 s on a machine with four
+times as much to do as it has cores, and a key that is given up too early is a turn that fails."""
 _KEY_LIMIT_BYTES: Final = 64 * 1024
 _SERVICE: Final = "lodger"
 
@@ -233,5 +234,9 @@ def _within_limit(call: Callable[[], _T]) -> _T:
     thread.join(KEYRING_LIMIT_S)
     if results:
         return results[0]
-    why = f"{type(faults[0]).__name__}: {faults[0]}" if faults else "it did not answer within 3 seconds"
+    why = (
+        f"{type(faults[0]).__name__}: {faults[0]}"
+        if faults
+        else f"it did not answer within {KEYRING_LIMIT_S:.0f} seconds"
+    )
     raise KeyRefused(f"The system keyring failed ({why}). Unlock it, or set the key again with `lodger connect`.")
