@@ -23,8 +23,8 @@ KeySource: TypeAlias = Literal["keyring", "file", "credential", "environment", "
 _T = TypeVar("_T")
 
 KEYRING_LIMIT_S: Final = 10.0
-"""A locked keyring may wait for a person who is not there. Finding the backend alone took 3 s on a machine with four
-times as much to do as it has cores, and a key that is given up too early is a turn that fails."""
+"""A locked keyring may wait for a person who is not there. Quiet machines need a third of a second to find the backend
+(ECOSYSTEM.md section 6), busy ones many times that, and a key that is given up too early is a turn that fails."""
 _KEY_LIMIT_BYTES: Final = 64 * 1024
 _SERVICE: Final = "lodger"
 
