@@ -28,6 +28,8 @@ class PlainBoxes:
     """`INSIDE` stands for the folder that `host_folder` names for the key's agent."""
 
     host_folder: Callable[[str], str]
+    home: str = "/nonexistent"
+    """Of the person's whose git configuration the agent's git sees."""
     broken: bool = False
     busy_agents: set[str] = field(default_factory=set)
     programs: list[tuple[str, ...]] = field(default_factory=list)
@@ -42,7 +44,7 @@ class PlainBoxes:
             case RunProgram() as program:
                 argv = tuple(folder if word == INSIDE else word for word in program.argv)
                 self.programs.append(program.argv)
-                return await asyncio.to_thread(_run, argv, program)
+                return await asyncio.to_thread(_run, argv, program, self.home)
             case _:
                 raise AssertionError(call)
 
@@ -70,12 +72,12 @@ def _head(folder: str) -> BoxOutcome:
     return BoxOutcome("success", commit, details=details)
 
 
-def _run(argv: tuple[str, ...], program: RunProgram) -> BoxOutcome:
+def _run(argv: tuple[str, ...], program: RunProgram, home: str) -> BoxOutcome:
     try:
         done = subprocess.run(
             argv,
             input=program.stdin,
-            env=agent_environment(),
+            env=agent_environment(home),
             cwd="/",
             capture_output=True,
             timeout=min(program.timeout_s, 5.0),
@@ -86,21 +88,21 @@ def _run(argv: tuple[str, ...], program: RunProgram) -> BoxOutcome:
     return BoxOutcome(status, done.stderr.decode("utf-8", "replace"), done.returncode, done.stdout)
 
 
-def agent_environment() -> dict[str, str]:
+def agent_environment(home: str = "/nonexistent") -> dict[str, str]:
     """`IN_BOX` lets a planted command tell where it was run."""
     return {
         "PATH": os.environ["PATH"],
-        "HOME": "/nonexistent",
+        "HOME": home,
         "LC_ALL": "C",
         "GIT_CONFIG_NOSYSTEM": "1",
         "IN_BOX": "inside",
     }
 
 
-def agent_git(checkout: Path | str, *argv: str) -> str:
+def agent_git(checkout: Path | str, *argv: str, home: str = "/nonexistent") -> str:
     """What the agent does by itself, in its checkout."""
     done = subprocess.run(
-        ["git", "-C", str(checkout), *argv], env=agent_environment(), capture_output=True, text=True, timeout=60
+        ["git", "-C", str(checkout), *argv], env=agent_environment(home), capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout.strip()
