@@ -83,7 +83,7 @@ class SimMemory:
         await self._pause()
         return self.status(agent_id)
 
-    async def remote_agents(self) -> tuple[AgentId, ...]:
+    async def known_agents(self) -> tuple[AgentId, ...]:
         return ()
 
     async def _pause(self) -> None:

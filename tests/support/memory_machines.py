@@ -8,8 +8,9 @@ from lodger_daemon.clock import MonoTime, WallTime
 from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.contract import AgentCard, ImportReport, SyncStatus
 from lodger_daemon.memory.memory import Memory
+from lodger_daemon.memory.mirror import Mirror
 from lodger_daemon.memory.published import Published
-from lodger_daemon.memory.remote import MemoryRemote
+from lodger_daemon.memory.remote import MemoryRemote, Remote
 from lodger_daemon.paths import Paths
 from lodger_daemon.randomness import SeededRng
 from lodger_daemon.system_clock import SystemClock
@@ -48,6 +49,8 @@ class Machine:
         hub: RunningHost | None,
         seam: Callable[[str], None] | None = None,
         clock: QuickClock | None = None,
+        remote: Remote | None = None,
+        mirror: Remote | None = None,
     ) -> None:
         self.paths = Paths(folder / "config", folder / "state", folder / "workspace", folder / "home")
         self.boxes = PlainBoxes(lambda agent: str(self.paths.agents / agent / "checkout"))
@@ -58,10 +61,11 @@ class Machine:
             self.paths,
             self.boxes,
             lambda agent: BoxKey(agent, str(folder / "workspace"), BoxProfile.MEMORY_WORKER),
-            None if hub is None else MemoryRemote(hub.base_url, lambda: TOKEN),
+            remote or (None if hub is None else MemoryRemote(hub.base_url, lambda: TOKEN)),
             self.clock,
             SeededRng(7),
             checkout_inside=INSIDE,
+            mirror=None if mirror is None else Mirror(mirror, self.clock),
             **({} if seam is None else {"seam": seam}),
         )
 

@@ -276,7 +276,7 @@ class ScriptedMemory:
     async def settled(self, agent_id: AgentId, limit_s: float) -> SyncStatus:
         return self.status(agent_id)
 
-    async def remote_agents(self) -> tuple[AgentId, ...]:
+    async def known_agents(self) -> tuple[AgentId, ...]:
         return self.remote
 
 

@@ -112,6 +112,7 @@ class AgentMemory(Protocol):
         """Wait until no sync of this agent runs, at most `limit_s`."""
         ...
 
-    async def remote_agents(self) -> tuple[AgentId, ...]:
-        """Agents the configured remote holds, oldest first; empty without a remote or when it does not answer."""
+    async def known_agents(self) -> tuple[AgentId, ...]:
+        """Agents whose memory can be had: those of the configured remote, oldest first, if it answers; then those whose
+        memory is on this machine."""
         ...

@@ -21,7 +21,7 @@ from lodger_daemon.memory.following import Conflicting, Followed, FollowResult, 
 from lodger_daemon.memory.holding import HELD, arrange
 from lodger_daemon.memory.kept_gits import RefChange
 from lodger_daemon.memory.published import FETCHED, REMOTE
-from lodger_daemon.memory.remote import MemoryRemote
+from lodger_daemon.memory.remote import Remote
 from lodger_daemon.memory.room import AgentRoom
 from lodger_daemon.randomness import Rng
 
@@ -38,7 +38,7 @@ class Exchanged:
 class Exchange:
     """One agent's exchange; never two at a time for one agent."""
 
-    def __init__(self, room: AgentRoom, agent_id: AgentId, remote: MemoryRemote, clock: Clock, rng: Rng) -> None:
+    def __init__(self, room: AgentRoom, agent_id: AgentId, remote: Remote, clock: Clock, rng: Rng) -> None:
         self._room = room
         self._url = remote.url(agent_id)
         self._remote = remote

@@ -13,7 +13,7 @@ from lodger_daemon.memory.core.remote_answers import RemoteAnswer, judge
 from lodger_daemon.memory.following import RemoteInvalid, follow
 from lodger_daemon.memory.kept_gits import RefChange
 from lodger_daemon.memory.published import FETCHED, MAIN, Published
-from lodger_daemon.memory.remote import MemoryRemote
+from lodger_daemon.memory.remote import Remote
 
 _MAKING: Final = "making.git"
 
@@ -38,7 +38,7 @@ class NotHad:
 AdoptResult: TypeAlias = Adopted | NotThere | NotHad
 
 
-def adopt(published: Published, agent_id: AgentId, remote: MemoryRemote, now_s: int) -> AdoptResult:
+def adopt(published: Published, agent_id: AgentId, remote: Remote, now_s: int) -> AdoptResult:
     """Clone without a work tree. Nothing is in place before all of it is fetched and validated."""
     fresh = _begin(published)
     try:

@@ -26,10 +26,11 @@ from lodger_daemon.memory.errors import MemoryFailure, MemoryUnavailable
 from lodger_daemon.memory.exchange import Exchange, Exchanged, joined_state
 from lodger_daemon.memory.founding import Adopted, NotHad, NotThere, adopt, found
 from lodger_daemon.memory.git import RunningGits
+from lodger_daemon.memory.mirror import Mirror, MirrorStatus
 from lodger_daemon.memory.persons_change import ChangeResult, Committed, change_file
 from lodger_daemon.memory.published import CHECKOUT, REMOTE, Published
 from lodger_daemon.memory.reading import read_card, summarise_change
-from lodger_daemon.memory.remote import MemoryRemote, is_agent_id
+from lodger_daemon.memory.remote import Remote, is_agent_id
 from lodger_daemon.memory.room import AgentRoom, Threads
 from lodger_daemon.memory.seams import Seam, no_seam
 from lodger_daemon.memory.settling import Decision, Settled, SettleResult
@@ -41,6 +42,8 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _KEPT_GITS_IDLE_S: Final = 60.0
 """Two gits of some 5 MB each per agent are kept this long after the last sync."""
+_ASK_AGAIN_S: Final = 60.0
+"""How old what is known of a remote may be at a turn's start, if it announces nothing."""
 _BOX_FAULTS: Final = (BoxUnavailable, BoxLost)
 _QUIET: Final = frozenset({SyncOutcome.SKIPPED, SyncOutcome.CLEAN, SyncOutcome.PUSHED})
 _LEVEL: Final = frozenset({SyncOutcome.CLEAN, SyncOutcome.PUSHED})
@@ -60,6 +63,8 @@ class _Agent:
     heard: bool = False
     """Whether the remote has been asked, or has taken a push, since this process began."""
     announced: str | None = None
+    ask_again_at: float = 0.0
+    """From this monotonic time on, a remote that announces nothing is asked again."""
     worker: asyncio.Task[None] | None = None
     later: asyncio.Task[None] | None = None
     """Waits to try again, or to end the kept gits."""
@@ -72,6 +77,7 @@ class Memory:
         checkout_inside: where a box shows the agent's checkout.
         memory_box: the box for memory work when none of the agent's runs.
         remote: None means that memory stays on this machine.
+        mirror: gets a copy after each sync.
         box_owner: uid and gid of the boxes' user when it is not the daemon's own; gets the checkout folder.
         seam: for crash tests.
     """
@@ -81,12 +87,13 @@ class Memory:
         paths: Paths,
         boxes: Boxes,
         memory_box: Callable[[AgentId], BoxKey],
-        remote: MemoryRemote | None,
+        remote: Remote | None,
         clock: Clock,
         rng: Rng,
         *,
         checkout_inside: str,
         box_owner: tuple[int, int] | None = None,
+        mirror: Mirror | None = None,
         seam: Seam = no_seam,
     ) -> None:
         self._paths = paths
@@ -98,6 +105,7 @@ class Memory:
         self._inside = checkout_inside
         self._box_owner = box_owner
         self._seam = seam
+        self._mirror = mirror
         self._agents: dict[AgentId, _Agent] = {}
         self._running = RunningGits()
         self._local = ThreadPoolExecutor(4, "memory")
@@ -120,6 +128,8 @@ class Memory:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._mirror is not None:
+            await self._mirror.aclose()
         await asyncio.to_thread(self._shut_down)
 
     async def prepare(
@@ -200,6 +210,10 @@ class Memory:
             self._request(agent_id, None, fetch=False)
         return result
 
+    def mirror_status(self, agent_id: AgentId) -> MirrorStatus | None:
+        """How the copy elsewhere stands; None when no mirror is configured."""
+        return None if self._mirror is None else self._mirror.status(agent_id, self._agent(agent_id).room)
+
     def conflict(self, agent_id: AgentId) -> Conflict | None:
         """What this machine and another, or the checkout, do not agree on."""
         return self._agent(agent_id).room.state.conflict
@@ -267,10 +281,11 @@ class Memory:
             await asyncio.wait({worker}, timeout=limit_s)
         return self.status(agent_id)
 
-    async def remote_agents(self) -> tuple[AgentId, ...]:
-        if self._remote is None:
-            return ()
-        return await asyncio.get_running_loop().run_in_executor(self._network, self._remote.list_agents)
+    async def known_agents(self) -> tuple[AgentId, ...]:
+        loop, remote = asyncio.get_running_loop(), self._remote
+        there = () if remote is None else await loop.run_in_executor(self._network, remote.list_agents)
+        here = await loop.run_in_executor(self._local, self._agents_here)
+        return tuple(dict.fromkeys((*there, *here)))
 
     def _agent(self, agent_id: AgentId) -> _Agent:
         agent = self._agents.get(agent_id)
@@ -345,6 +360,8 @@ class Memory:
 
     def _stale(self, agent: _Agent) -> bool:
         seen = agent.room.published.ref(REMOTE)
+        if self._remote is not None and not self._remote.announces:
+            return self._clock.mono() >= agent.ask_again_at
         if agent.announced is None:
             return not agent.heard
         if agent.announced == agent.room.published.head():
@@ -400,12 +417,16 @@ class Memory:
             done = await Exchange(room, agent_id, self._remote, self._clock, self._rng).run(fetch)
             if done.outcome is not SyncOutcome.PUSH_FAILED:
                 agent.heard = agent.heard or fetch or done.outcome is SyncOutcome.PUSHED
+            if fetch:
+                agent.ask_again_at = self._clock.mono() + _ASK_AGAIN_S
         ahead = 0
         if self._remote is not None and done.outcome not in _QUIET:
             ahead = await room.local(_ahead, room.published)
         state = joined_state(replace(room.state, dirty=dirty), done, ahead, self._clock.wall())
         answer = await self._bring_along(agent_id, room, state, box)
         await room.save(_with_checkout(state, answer))
+        if self._mirror is not None and not self._closed:
+            self._mirror.request(agent_id, room)
 
     async def _bring_along(
         self, agent_id: AgentId, room: AgentRoom, state: SyncState, box: BoxKey | None

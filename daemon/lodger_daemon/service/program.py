@@ -39,7 +39,9 @@ from lodger_daemon.service.housekeeping import keep_house
 from lodger_daemon.service.hub_words import HubWords
 from lodger_daemon.service.link import Hub, find_hub
 from lodger_daemon.service.machine import Machine
+from lodger_daemon.service.memory_care import MemoryCare
 from lodger_daemon.service.memory_commands import MemoryCommands
+from lodger_daemon.service.memory_hosts import make_memory
 from lodger_daemon.service.options import DaemonOptions, ListenOptions
 from lodger_daemon.service.own_secrets import OwnSecrets
 from lodger_daemon.service.ownership_watch import watch_ownership
@@ -186,8 +188,7 @@ async def _run(
     await rooms.memory.start()
     await rooms.conversations.recover()
     await rooms.tasks.start()
-    if hub is not None:
-        await _adopt_from_hub(rooms)
+    await _adopt_known(rooms)
     uplinks: list[Uplink] = []
     audit = AuditLog(foundation.database, foundation.clock)
     words = HubWords(rooms.memory.head_announced, rooms.conversations, audit, foundation.clock)
@@ -266,16 +267,7 @@ async def _make_rooms(
         extra_folders=((str(Path(validator.__file__).parent), "validator"),),
         watcher=network,
     )
-    memory = Memory(
-        paths,
-        boxes,
-        lambda agent_id: BoxKey(agent_id, str(foundation.workspace)),
-        hub.memory_remote() if hub is not None else None,
-        clock,
-        rng,
-        checkout_inside=requests.memory_inside,
-        box_owner=owner,
-    )
+    memory = make_memory(options, settings, hub, boxes, requests, foundation.workspace, clock, rng)
     stack.push_async_callback(memory.aclose)
     own_secrets = await asyncio.to_thread(
         OwnSecrets, paths, options.environment, hub.token_file if hub is not None else None
@@ -342,16 +334,19 @@ def _turn_options(options: DaemonOptions, foundation: _Foundation) -> TurnOption
     )
 
 
-async def _adopt_from_hub(rooms: _Rooms) -> None:
-    """On a machine that has no agent yet: those the hub holds, oldest first. A hub that does not answer delays the
-    start and fails nothing."""
+async def _adopt_known(rooms: _Rooms) -> None:
+    """On a machine that has no agent yet: those the hub holds, oldest first, and those whose memory is here. A hub that
+    does not answer delays the start and fails nothing."""
     if await rooms.conversations.list_agents():
         return
     try:
         async with asyncio.timeout(ADOPTION_LIMIT_S):
-            for agent_id in await rooms.memory.remote_agents():
-                await rooms.conversations.adopt_agent(agent_id)
-    except (TimeoutError, ConversationError) as error:
+            for agent_id in await rooms.memory.known_agents():
+                try:
+                    await rooms.conversations.adopt_agent(agent_id)
+                except ConversationError as error:
+                    _LOG.warning("the agent %s could not be taken in: %s", agent_id, error)
+    except TimeoutError as error:
         _LOG.warning("not every agent of the hub could be taken in: %s", error)
 
 
@@ -382,6 +377,7 @@ def _make_router(
     )
     porter = Porter(foundation.database, foundation.clock, SystemRng())
     porting = PortingCommands(porter, rooms.conversations, options.paths.state, foundation.clock, SystemRng())
+    care = MemoryCare(rooms.memory, rooms.conversations)
     return Router(
         ClientServices(
             conversations=rooms.conversations,
@@ -394,6 +390,9 @@ def _make_router(
                 "lodger_status": report.status,
                 "lodger_waiting": report.waiting,
                 "lodger_memory_settled": report.memory_settled,
+                "lodger_memory_state": care.state,
+                "lodger_memory_sync": care.sync,
+                "lodger_memory_resolve": care.resolve,
                 "lodger_search": SearchCommand(rooms.history).answer,
                 "lodger_export": porting.export,
                 "lodger_import": porting.import_,

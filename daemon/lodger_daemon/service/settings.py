@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from lodger_daemon.memory.core.git_addresses import parse_git_address
 from lodger_daemon.models.core.providers import split_handle
 from lodger_daemon.spend.core.limits import NANO_PER_USD, Limits, SpendLimits
 from lodger_daemon.spend.core.prices import Price, price_per_million
@@ -47,6 +48,22 @@ class HubSettings(_Section):
     ca_file: str = ""
     """The one certificate, or authority, that is believed about this hub; the system's when empty. For a hub that made
     its certificate itself."""
+
+
+class MemorySettings(_Section):
+    """Git hosts for memory, as `https://host/path/{agent}.git` or `ssh://user@host/path/{agent}.git`."""
+
+    remote: str = ""
+    """Carries memory between machines instead of the hub."""
+    mirror: str = ""
+    """Gets a copy of each memory's main after each sync."""
+
+    @field_validator("remote", "mirror")
+    @classmethod
+    def _an_address(cls, address: str) -> str:
+        if address:
+            parse_git_address(address)
+        return address
 
 
 class ModelSettings(_Section):
@@ -170,6 +187,7 @@ class NetworkSettings(_Section):
 class Settings(_Section):
     machine: MachineSettings = MachineSettings()
     hub: HubSettings = HubSettings()
+    memory: MemorySettings = MemorySettings()
     model: ModelSettings = ModelSettings()
     providers: dict[str, ProviderSettings] = Field(default_factory=dict)
     permissions: PermissionSettings = PermissionSettings()

@@ -47,7 +47,7 @@ class Agents:
             return record
         if await self._services.database.read(lambda connection: agent_rows.deleted(connection, agent_id)):
             raise ConversationError(f"Agent {agent_id} was deleted on this machine.")
-        if agent_id not in await self._services.memory.remote_agents():
+        if agent_id not in await self._services.memory.known_agents():
             raise ConversationError(f"There is no agent {agent_id} on this machine or at its hub.")
         try:
             # Shielded: whoever else waits for this clone goes on waiting when this client leaves.

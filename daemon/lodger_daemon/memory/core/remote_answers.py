@@ -29,9 +29,13 @@ _BEHIND: Final = re.compile(
     r"failed to lock|reference already exists|atomic transaction failed",
     re.IGNORECASE,
 )
-_EMPTY: Final = re.compile(r"couldn't find remote ref|repository .* not found|returned error: 404", re.IGNORECASE)
+_EMPTY: Final = re.compile(
+    r"couldn't find remote ref|repository .*not found|returned error: 404|does not appear to be a git repository",
+    re.IGNORECASE,
+)
 _REFUSED: Final = re.compile(
     r"returned error: 4(?!08|29)\d\d|authentication failed|could not read username|permission denied|"
+    r"host key verification failed|"
     r"mismatched algorithms|pack exceeds|transport '.*' not allowed|unable to update url base|fsck error",
     re.IGNORECASE,
 )

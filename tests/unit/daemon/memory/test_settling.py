@@ -163,6 +163,8 @@ async def rewritten(tmp_path: Path, hub: RunningHost, *, unrelated: bool) -> Asy
 @pytest.mark.parametrize("unrelated", [True, False])
 async def test_theirs_is_followed_and_ours_kept(tmp_path: Path, hub: RunningHost, unrelated: bool) -> None:
     async with rewritten(tmp_path, hub, unrelated=unrelated) as (one, _):
+        one.commit("cake.md", note("cake"))
+        assert (await one.end_turn()).outcome is SyncOutcome.CONFLICT
         ours, theirs, before = one.published.head(), hub.host.head(AGENT), everything(one)
         await settle(one, Decision(rest=Whole.THEIRS))
         assert one.published.head() == theirs == one.published.ref(REMOTE) == hub.host.head(AGENT)
@@ -257,6 +259,7 @@ async def test_commit_that_could_not_be_published(tmp_path: Path, hub: RunningHo
         await settle(one, Decision(rest=side))
         wanted = "red" if side is Side.OURS else "green"
         assert (wanted in on_hub(hub, "fact.md"), "tea" in on_hub(hub, "tea.md")) == (True, True)
+        assert wanted in (one.checkout / "fact.md").read_text()
         assert (await one.end_turn()).outcome in {SyncOutcome.CLEAN, SyncOutcome.PUSHED}
         assert wanted in (one.checkout / "fact.md").read_text()
         assert one.memory.reminders(AGENT) == ()

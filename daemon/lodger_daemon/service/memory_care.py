@@ -1,0 +1,115 @@
+"""What a person may do with an agent's memory beyond its files: look at its sync, start one, settle a conflict."""
+
+import base64
+import binascii
+from typing import Final
+
+from lodger_daemon.identity import AgentId
+from lodger_daemon.memory.core.sync_state import Conflict
+from lodger_daemon.memory.core.wanted_paths import BadRequest
+from lodger_daemon.memory.errors import MemoryFailure
+from lodger_daemon.memory.memory import Memory
+from lodger_daemon.memory.settling import Choice, Decision, NothingToSettle, NotSettled, Settled, Side, Whole
+from lodger_daemon.service.status import sync_facts
+from lodger_daemon.turns.contract import ConversationError, ConversationService
+from lodger_tools.json_value import Json, JsonObject
+
+WAIT_LIMIT_S: Final = 60.0
+MAX_CHOICES: Final = 1000
+"""Paths settled by one command; a hundredth of what a memory may hold."""
+
+
+class MemoryCare:
+    """Answers `lodger_memory_state`, `lodger_memory_sync` and `lodger_memory_resolve`. Raises: ConversationError."""
+
+    def __init__(self, memory: Memory, conversations: ConversationService) -> None:
+        self._memory = memory
+        self._conversations = conversations
+
+    async def state(self, command: JsonObject) -> JsonObject:
+        """The last sync and the conflict that is left, if any."""
+        agent_id = await self._agent(command)
+        await self._memory.settled(agent_id, _limit_s(command))
+        return self._state(agent_id)
+
+    async def sync(self, command: JsonObject) -> JsonObject:
+        """Sync now; with `fetch`, ask the remote for newer memory too. Waits for it up to `limit_s`."""
+        agent_id = await self._agent(command)
+        fetch = command.get("fetch", False)
+        if not isinstance(fetch, bool):
+            raise ConversationError("fetch must be true or false")
+        self._memory.sync_now(agent_id, fetch=fetch)
+        await self._memory.settled(agent_id, _limit_s(command))
+        return self._state(agent_id)
+
+    async def resolve(self, command: JsonObject) -> JsonObject:
+        """Settle a conflict as the command says, and sync.
+
+        `choices` maps paths to `{"side": "ours" or "theirs"}` or `{"content": BASE64}`; `rest` is `ours` or `theirs`
+        for every other path, or of a history that was replaced `ours`, `theirs` or `both`.
+        """
+        agent_id = await self._agent(command)
+        try:
+            result = await self._memory.settle(agent_id, _decision(command))
+        except (BadRequest, MemoryFailure) as error:
+            raise ConversationError(str(error)) from error
+        match result:
+            case Settled():
+                await self._memory.settled(agent_id, _limit_s(command))
+                left: list[Json] = [*result.left]
+                return {"settled": True, "left": left, **self._state(agent_id)}
+            case NothingToSettle():
+                return {"settled": False, "left": [], **self._state(agent_id)}
+            case NotSettled(findings):
+                told = "; ".join(str(finding) for finding in findings[:5])
+                raise ConversationError(f"not settled, because what comes out is no valid memory: {told}")
+
+    async def _agent(self, command: JsonObject) -> AgentId:
+        agent_id = command.get("agent_id")
+        if not isinstance(agent_id, str) or await self._conversations.get_agent(AgentId(agent_id)) is None:
+            raise ConversationError(f"Agent {str(agent_id)[:120]} not found")
+        return AgentId(agent_id)
+
+    def _state(self, agent_id: AgentId) -> JsonObject:
+        conflict = self._memory.conflict(agent_id)
+        mirror = self._memory.mirror_status(agent_id)
+        return {
+            "sync": sync_facts(self._memory.status(agent_id)),
+            "conflict": None if conflict is None else _conflict_facts(conflict),
+            "mirror": None if mirror is None else {"head": mirror.head, "at": mirror.at, "fault": mirror.fault},
+        }
+
+
+def _conflict_facts(conflict: Conflict) -> JsonObject:
+    kind = "history" if conflict.rewritten else "checkout" if conflict.at_import else "paths"
+    paths: list[Json] = [path for path in conflict.paths if path not in conflict.settled]
+    return {"kind": kind, "local": conflict.local, "remote": conflict.remote, "paths": paths}
+
+
+def _limit_s(command: JsonObject) -> float:
+    limit_s = command.get("limit_s", 0)
+    if not isinstance(limit_s, int | float) or isinstance(limit_s, bool):
+        raise ConversationError("limit_s must be a number of seconds")
+    return min(max(float(limit_s), 0.0), WAIT_LIMIT_S)
+
+
+def _decision(command: JsonObject) -> Decision:
+    rest, choices = command.get("rest"), command.get("choices", {})
+    if not isinstance(choices, dict) or len(choices) > MAX_CHOICES:
+        raise ConversationError(f"choices must name at most {MAX_CHOICES} paths")
+    if rest is not None and (not isinstance(rest, str) or rest not in list(Whole)):
+        raise ConversationError(f"rest must be one of {', '.join(Whole)}")
+    whole = None if rest is None else Whole(rest)
+    return Decision({path: _choice(path, choice) for path, choice in choices.items()}, whole)
+
+
+def _choice(path: str, choice: Json) -> Choice:
+    match choice:
+        case {"side": "ours" | "theirs" as side}:
+            return Side(side)
+        case {"content": str(content)}:
+            try:
+                return base64.b64decode(content, validate=True)
+            except (binascii.Error, ValueError):
+                pass
+    raise ConversationError(f"{path[:200]}: give a side, ours or theirs, or the content in base64")
