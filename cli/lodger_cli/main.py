@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from lodger_cli.memory_commands import memory
 from lodger_cli.options import (
     Agent,
     Conversation,
@@ -30,7 +31,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-memory = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="An agent's memory on this machine.")
 sandbox = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The box that agents' commands run in.")
 app.add_typer(memory, name="memory")
 app.add_typer(service, name="service")
@@ -349,26 +349,6 @@ def models(as_json: Json = False) -> None:
     from lodger_cli.connect import models as run
 
     run(as_json=as_json)
-
-
-@memory.command("status")
-def memory_status(agent: Agent = "", as_json: Json = False) -> None:
-    """Show the state of an agent's memory and of its last sync."""
-    from lodger_cli.memory import status as run
-
-    run(agent, as_json=as_json)
-
-
-@memory.command("log")
-def memory_log(
-    agent: Agent = "",
-    limit: Annotated[int, typer.Option(metavar="N", help="How many commits at the most.")] = 20,
-    as_json: Json = False,
-) -> None:
-    """List what the agent has remembered, newest first."""
-    from lodger_cli.memory import log as run
-
-    run(agent, limit=limit, as_json=as_json)
 
 
 @sandbox.command(

@@ -1,48 +1,160 @@
-"""`lodger memory status` and `lodger memory log`."""
+"""`lodger memory`: what a person asks the daemon about an agent's memory, and has it do."""
 
 import asyncio
+import base64
+import sys
 import time
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from lodger_cli.places import local_daemon
 from lodger_cli.processes import StartError
 from lodger_cli.runtime import first_agent
-from lodger_cli.terminal import age, fail, failure_code, say, say_json
+from lodger_cli.terminal import Exit, age, fail, failure_code, for_terminal, note, say, say_json, write_out
 from lodger_cli.wire import Frame, Refused, WireError
+
+SYNC_WAIT_S: Final = 60.0
+"""The longest the daemon waits for a sync that a person watches."""
+_GOOD: Final = frozenset({"clean", "pushed", "dirty"})
+_SIDES: Final = {"ours": "this machine's version", "theirs": "the other one"}
 
 
 def status(agent: str, *, as_json: bool) -> None:
-    answer = _run({"type": "lodger_memory_settled", "limit_s": 0}, agent, as_json=as_json)
-    sync = answer["sync"]
+    answer = _run({"type": "lodger_memory_state"}, agent, as_json=as_json)
     if as_json:
-        say_json({"agent_id": answer["agent_id"], **sync})
+        say_json(_facts(answer))
         return
-    at = sync.get("at")
-    say(f"Agent      {answer['agent_id']}")
-    say(f"Published  {sync['head'] or 'nothing yet'}")
-    say(f"Last sync  {sync['outcome']}, {age(None if at is None else time.time() - at)}")
-    say(f"Unsynced   {sync['ahead']} commit(s)")
-    if sync.get("detail"):
-        say(f"           {sync['detail']}")
+    _say_status(answer)
 
 
-def log(agent: str, *, limit: int, as_json: bool) -> None:
-    answer = _run({"type": "memory_history", "limit": limit}, agent, as_json=as_json)
+def log(agent: str, *, limit: int, path: str, as_json: bool) -> None:
+    answer = _run({"type": "memory_history", "limit": limit, "file_path": path}, agent, as_json=as_json)
     commits: list[dict[str, Any]] = answer["commits"]
     if as_json:
         say_json(commits)
         return
     for commit in commits:
         when = datetime.fromisoformat(commit["timestamp"]).astimezone(UTC)
-        say(f"{commit['sha'][:10]}  {when:%Y-%m-%d %H:%M} UTC  {commit['message'].splitlines()[0]}")
+        say(for_terminal(f"{commit['sha'][:10]}  {when:%Y-%m-%d %H:%M} UTC  {commit['message'].splitlines()[0]}"))
     if not commits:
         say("Nothing remembered yet.")
 
 
-def _run(frame: Frame, agent: str, *, as_json: bool) -> Frame:
+def show(agent: str, path: str, *, at: str, as_json: bool) -> None:
+    answer = _run({"type": "memory_file_at_ref", "file_path": path, "ref": at}, agent, as_json=as_json)
+    if as_json:
+        say_json({"path": path, "ref": at, "content": answer["content"]})
+    else:
+        write_out(_readable(answer["content"]))
+
+
+def diff(agent: str, commit: str, *, as_json: bool) -> None:
+    answer = _run({"type": "memory_commit_diff", "sha": commit}, agent, as_json=as_json)
+    if as_json:
+        say_json({"commit": commit, "diff": answer["diff"]})
+    else:
+        write_out(_readable(answer["diff"]))
+
+
+def sync(agent: str, *, fetch: bool, as_json: bool) -> None:
+    """Sync now, and end with an error unless both sides are level."""
+    frame = {"type": "lodger_memory_sync", "fetch": fetch, "limit_s": SYNC_WAIT_S}
+    _end(_run(frame, agent, as_json=as_json, limit_s=SYNC_WAIT_S + 10), as_json=as_json)
+
+
+def resolve(agent: str, paths: list[str], *, side: str, content_file: str, as_json: bool) -> None:
+    """Settle a conflict; without a decision, show what there is to decide."""
+    if not side and not content_file:
+        _say_choices(_run({"type": "lodger_memory_state"}, agent, as_json=as_json), as_json=as_json)
+        return
+    if (content_file and (side or len(paths) != 1)) or (side == "both" and paths):
+        fail("give one of --ours, --theirs, --both (of a whole history) and --file (for one PATH)", Exit.USAGE)
+    frame: Frame = {"type": "lodger_memory_resolve", "limit_s": SYNC_WAIT_S}
+    if content_file:
+        frame["choices"] = {paths[0]: {"content": base64.b64encode(_content(content_file)).decode()}}
+    elif paths:
+        frame["choices"] = {path: {"side": side} for path in paths}
+    else:
+        frame["rest"] = side
+    answer = _run(frame, agent, as_json=as_json, limit_s=SYNC_WAIT_S + 10)
+    if not answer["settled"]:
+        fail("there is nothing to settle: `lodger memory status` tells how memory stands", as_json=as_json)
+    _end(answer, as_json=as_json, conflict_is_failure=False)
+
+
+def _content(file: str) -> bytes:
     try:
-        answer = asyncio.run(_request(frame, agent))
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        fail(f"{file} cannot be read: {error.strerror}", Exit.USAGE)
+
+
+def _end(answer: Frame, *, as_json: bool, conflict_is_failure: bool = True) -> None:
+    outcome = answer["sync"]["outcome"]
+    if as_json:
+        say_json(_facts(answer) | {key: answer[key] for key in ("settled", "left") if key in answer})
+    else:
+        _say_status(answer)
+    if outcome not in _GOOD and (conflict_is_failure or outcome != "conflict"):
+        raise SystemExit(int(Exit.FAILED))
+
+
+def _facts(answer: Frame) -> Frame:
+    named = {key: answer[key] for key in ("agent_id", "conflict", "mirror")}
+    return {**named, **answer["sync"]}
+
+
+def _say_status(answer: Frame) -> None:
+    sync = answer["sync"]
+    at = sync.get("at")
+    say(f"Agent      {answer['agent_id']}")
+    say(f"Published  {sync['head'] or 'nothing yet'}")
+    say(f"Last sync  {sync['outcome']}, {age(None if at is None else time.time() - at)}")
+    say(f"Unsynced   {sync['ahead']} commit(s)")
+    if sync.get("detail"):
+        say(for_terminal(f"           {sync['detail']}"))
+    if mirror := answer.get("mirror"):
+        tried = mirror["at"]
+        say(f"Mirror     {mirror['head'] or 'nothing yet'}, {age(None if tried is None else time.time() - tried)}")
+        if mirror["fault"]:
+            say(for_terminal(f"           {mirror['fault']}"))
+    if answer.get("conflict"):
+        note("lodger: `lodger memory resolve` shows what there is to decide")
+
+
+def _say_choices(answer: Frame, *, as_json: bool) -> None:
+    conflict = answer["conflict"]
+    if as_json:
+        say_json({"agent_id": answer["agent_id"], "conflict": conflict})
+        return
+    if conflict is None:
+        say("Nothing is in conflict.")
+        return
+    ours, theirs = conflict["local"][:12], conflict["remote"][:12]
+    if conflict["kind"] == "history":
+        say(f"The remote's history was replaced. This machine has {ours}, the remote {theirs}; both are kept.")
+        say("  lodger memory resolve --theirs   follow the remote; what is here stays on a rescue ref")
+        say("  lodger memory resolve --both     everything of both; where they differ you decide by path")
+        say("  lodger memory resolve --ours     the files as they are here, on top of both histories")
+        return
+    say(f"This machine ({ours}) and another one ({theirs}) changed the same places; both versions are kept:")
+    for path in conflict["paths"]:
+        say(for_terminal(f"  {path}"))
+    say(f"To look:    lodger memory show PATH --at {ours}, and --at {theirs}")
+    for option, meaning in _SIDES.items():
+        say(f"To decide:  lodger memory resolve [PATH…] --{option}   {meaning}")
+    say("            lodger memory resolve PATH --file FILE   what FILE holds")
+
+
+def _readable(text: str) -> str:
+    """For a person's terminal without what would drive it; for a pipe as it is."""
+    return for_terminal(text) if sys.stdout.isatty() else text
+
+
+def _run(frame: Frame, agent: str, *, as_json: bool, limit_s: float = 30.0) -> Frame:
+    try:
+        answer = asyncio.run(_request(frame, agent, limit_s))
     except (WireError, StartError) as error:
         fail(str(error), failure_code(error), as_json=as_json)
     if not answer.get("success"):
@@ -50,9 +162,9 @@ def _run(frame: Frame, agent: str, *, as_json: bool) -> Frame:
     return answer
 
 
-async def _request(frame: Frame, agent: str) -> Frame:
+async def _request(frame: Frame, agent: str, limit_s: float) -> Frame:
     async with local_daemon(start=True) as client:
         agent_id = agent or await first_agent(client)
         if not agent_id:
             raise Refused('there is no agent on this machine yet: `lodger ask "hello"` makes one')
-        return {"agent_id": agent_id, **await client.request({**frame, "agent_id": agent_id})}
+        return {"agent_id": agent_id, **await client.request({**frame, "agent_id": agent_id}, limit_s)}

@@ -40,6 +40,7 @@ TrustedProxy = Annotated[
         help="With --public-url: a proxy on another machine, whose word on callers' addresses counts.",
     ),
 ]
+MemoryCommit = Annotated[str, typer.Option("--at", metavar="COMMIT", help="As of this commit; `main` is now.")]
 LogFile = Annotated[
     str, typer.Option("--log-file", metavar="FILE", help="Log there, with rotation, not to standard error.")
 ]

@@ -1,0 +1,103 @@
+"""`lodger memory export`, `backup` and `restore`: a memory and files outside it. They open the published repository
+themselves, under its lock, so that they work without a daemon and beside one."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from lodger_cli.places import local_daemon, paths
+from lodger_cli.terminal import Exit, fail, say, say_json
+from lodger_cli.wire import WireError
+from lodger_daemon.memory.backups import NotRestored, export_files, read_backup, restore, write_backup
+from lodger_daemon.memory.core.commits import Identity
+from lodger_daemon.memory.core.wanted_paths import BadRequest
+from lodger_daemon.memory.errors import MemoryFailure
+from lodger_daemon.memory.git import RunningGits
+from lodger_daemon.memory.published import Published
+from lodger_daemon.memory.remote import is_agent_id
+from lodger_daemon.memory.seams import no_seam
+
+T = TypeVar("T")
+
+
+def export(agent: str, folder: str, *, at: str, as_json: bool) -> None:
+    agent_id = _agent_here(agent, as_json=as_json)
+
+    def work(published: Published) -> int:
+        return export_files(published, published.head() or "", at, Path(folder).absolute())
+
+    count = _with_memory(agent_id, work, as_json=as_json)
+    if as_json:
+        say_json({"agent_id": agent_id, "folder": str(Path(folder).absolute()), "files": count})
+    else:
+        say(f"{count} file(s) of {agent_id} are in {folder}.")
+
+
+def backup(agent: str, file: str, *, as_json: bool) -> None:
+    agent_id = _agent_here(agent, as_json=as_json)
+    place = Path(file or f"{agent_id}-{datetime.now(UTC):%Y-%m-%d-%H%M%S}.bundle").absolute()
+    head = _with_memory(agent_id, lambda published: write_backup(published, agent_id, place), as_json=as_json)
+    if as_json:
+        say_json({"agent_id": agent_id, "file": str(place), "head": head})
+    else:
+        say(f"The memory of {agent_id} at {head[:12]} is in {place}.")
+
+
+def bring_back(agent: str, file: str, *, as_json: bool) -> None:
+    place = Path(file).absolute()
+    try:
+        found = read_backup(place)
+    except (BadRequest, OSError) as error:
+        fail(str(error), as_json=as_json)
+    agent_id = agent or found.agent_id or ""
+    if not is_agent_id(agent_id):
+        fail(f"{file} does not say whose memory it is; name the agent with --agent", Exit.USAGE, as_json=as_json)
+    (paths().agents / agent_id).mkdir(mode=0o700, parents=True, exist_ok=True)
+    result = _with_memory(agent_id, lambda published: restore(published, found, int(time.time())), as_json=as_json)
+    if isinstance(result, NotRestored):
+        told = "; ".join(str(finding) for finding in result.findings[:5])
+        fail(f"nothing was restored: what {file} holds is no valid memory: {told}", as_json=as_json)
+    asyncio.run(_tell_daemon(agent_id))
+    if as_json:
+        say_json({"agent_id": agent_id, "head": result.head, "changed": result.changed})
+    elif result.changed:
+        say(f"The memory of {agent_id} is as in {file} again, as commit {result.head[:12]}.")
+    else:
+        say(f"The memory of {agent_id} holds what {file} holds already.")
+
+
+def _agent_here(agent: str, *, as_json: bool) -> str:
+    folder = paths().agents
+    names = sorted(place.parent.name for place in folder.glob("agent-*/published.git")) if folder.is_dir() else []
+    if agent and agent not in names:
+        fail(f"there is no memory of {agent[:120]} on this machine", as_json=as_json)
+    if not names:
+        fail("there is no agent's memory on this machine yet", as_json=as_json)
+    if not agent and len(names) > 1:
+        fail(f"name one with --agent: {', '.join(names)}", Exit.USAGE, as_json=as_json)
+    return agent or names[0]
+
+
+def _with_memory(agent_id: str, work: Callable[[Published], T], *, as_json: bool) -> T:
+    """What `work` makes of an agent's published memory, under its lock."""
+    identity = Identity(agent_id, f"{agent_id}@lodger.invalid")
+    published = Published(paths().agents / agent_id, identity, RunningGits(), no_seam)
+    try:
+        with published.lock():
+            return work(published)
+    except (BadRequest, MemoryFailure, OSError) as error:
+        fail(str(error), as_json=as_json)
+    finally:
+        published.close()
+
+
+async def _tell_daemon(agent_id: str) -> None:
+    """A daemon that runs brings checkout and remote along at once; one that starts later finds out by itself."""
+    try:
+        async with local_daemon(start=False) as client:
+            await client.request({"type": "lodger_memory_sync", "agent_id": agent_id, "fetch": False, "limit_s": 0})
+    except WireError:
+        pass

@@ -1,0 +1,108 @@
+"""`lodger memory …` as a person types it: two machines, the real hub, real boxes and real git."""
+
+from pathlib import Path
+
+import pytest
+
+from support.program_client import local_client, open_conversation, remember, script
+from support.programs import LODGER, Home, Ran, World, free_port, new_world
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def note(fact: str) -> str:
+    return f"---\nname: harbour\ndescription: Who rules it\n---\n\n{fact}\n"
+
+
+async def write(home: Home, fact: str, agent: str) -> None:
+    """A person writes a fact by a client."""
+    async with local_client(home.socket) as client:
+        frame = {"type": "write_memory_file", "agent_id": agent, "path": "harbour.md", "content": note(fact)}
+        assert (await client.request(frame))["committed"]
+        await client.request({"type": "lodger_memory_settled", "agent_id": agent, "limit_s": 20})
+
+
+async def test_a_conflict_is_seen_and_settled_by_hand() -> None:
+    async with new_world("memory") as world:
+        await _settle_by_hand(world)
+
+
+async def _settle_by_hand(world: World) -> None:
+    endpoint, one, two = await world.endpoint(), world.home("one"), world.home("two")
+    environment = world.environment(one, endpoint.environment)
+    program = await world.start("up", [*LODGER, "up", "--json", "--port", "0"], environment, limit_s=60)
+    async with local_client(one.socket) as client:
+        agent = str((await open_conversation(client, cwd=one.workspace)).runtime["agent_id"])
+    await write(one, "Nobody.", agent)
+    token = ("--hub-token-file", str(one.state / "hub" / "machine.token"))
+    hub = ("--hub", program.first["hub_url"], *token)
+    daemon = await world.daemon(two, *hub, endpoint=endpoint)
+    assert "Nobody." in (await world.run(two, "memory", "show", "harbour.md")).ok().out
+    await daemon.stop()
+    await write(one, "Ingrid.", agent)
+    daemon = await world.daemon(two, "--hub", f"http://127.0.0.1:{free_port()}", *token, endpoint=endpoint)
+    await write(two, "Olav.", agent)
+    await daemon.stop()
+    daemon = await world.daemon(two, *hub, endpoint=endpoint)
+
+    pulled = await world.run(two, "memory", "pull", "--json", limit_s=90)
+    assert (pulled.code, pulled.json["outcome"]) == (1, "conflict")
+    assert (pulled.json["conflict"]["kind"], pulled.json["conflict"]["paths"]) == ("paths", ["harbour.md"])
+    choices = (await world.run(two, "memory", "resolve")).ok().out
+    assert "harbour.md" in choices
+    theirs = pulled.json["conflict"]["remote"]
+    assert "Ingrid." in (await world.run(two, "memory", "show", "harbour.md", "--at", theirs[:12])).ok().out
+    assert "Olav." in (await world.run(two, "memory", "show", "harbour.md")).ok().out
+    wrong = await world.run(two, "memory", "resolve", "other.md", "--ours")
+    assert (wrong.code, "not in conflict" in wrong.err) == (1, True)
+    words = ("memory", "resolve", "harbour.md", "--file", "-", "--json")
+    settled = (await world.run(two, *words, stdin=note("Ingrid, and Olav in summer."), limit_s=90)).ok().json
+    assert (settled["settled"], settled["left"], settled["outcome"], settled["conflict"]) == (True, [], "pushed", None)
+    await world.run(one, "memory", "pull", limit_s=90)
+    assert "Olav in summer" in (await world.run(one, "memory", "show", "harbour.md")).ok().out
+    await daemon.stop()
+    await program.stop()
+
+
+async def test_a_memory_goes_into_a_file_and_back() -> None:
+    async with new_world("backup") as world:
+        await _there_and_back(world)
+
+
+async def _there_and_back(world: World) -> None:
+    endpoint, home = await world.endpoint(), world.home("one")
+    daemon = await world.daemon(home, endpoint=endpoint)
+    async with local_client(home.socket) as client:
+        conversation = await open_conversation(client, cwd=home.workspace)
+        agent = str(conversation.runtime["agent_id"])
+        await conversation.turn(script({"calls": [remember("harbour", "Ingrid rules it.")]}))
+
+    async def memory(where: Home, *words: str, stdin: str = "") -> Ran:
+        return await world.run(where, "memory", *words, stdin=stdin)
+
+    shown = (await memory(home, "show", "harbour.md")).ok()
+    assert "Ingrid rules it." in shown.out
+    assert "Ingrid" in (await memory(home, "diff")).ok().out
+    assert [one["message"] for one in (await memory(home, "log", "harbour.md", "--json")).ok().json] == [
+        "remember harbour"
+    ]
+    assert (await memory(home, "show", ".git/config")).code == 1
+    assert (await memory(home, "show", "harbour.md", "--at", "main~1")).code == 1
+    assert (await memory(home, "resolve")).ok().out == "Nothing is in conflict.\n"
+    assert (await memory(home, "resolve", "--ours")).code == 1
+    assert (await memory(home, "resolve", "--ours", "--theirs")).code == 2
+    assert "no remote" in (await memory(home, "push")).out
+    file = Path(world.base / "memory.bundle")
+    assert (await memory(home, "backup", str(file), "--json")).ok().json["agent_id"] == agent
+    assert (await memory(home, "backup", str(file))).code == 1
+    assert (await memory(home, "export", str(world.base / "out"))).ok()
+    assert "Ingrid" in (world.base / "out" / "harbour.md").read_text()
+    await daemon.stop()
+
+    other = world.home("two")
+    assert (await memory(other, "restore", str(file), "--json")).ok().json == {
+        "agent_id": agent,
+        "head": (await memory(home, "log", "--json", "--limit", "1")).ok().json[0]["sha"],
+        "changed": True,
+    }
+    assert "Ingrid rules it." in (await memory(other, "show", "harbour.md")).ok().out
