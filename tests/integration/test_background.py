@@ -235,3 +235,27 @@ async def test_a_task_that_will_not_stop_is_killed_and_stays_on_record(world: Wo
         assert "no background task bash_2" in unknown
         notice = await notified(conversation, after)
         assert "<status>stopped</status>" in notice and "process it started still runs" in notice
+
+
+async def test_ask_waits_for_what_its_turn_left_running_unless_told_not_to(world: World) -> None:
+    home, endpoint = world.home("a"), await world.endpoint()
+    make_gate(home)
+    await world.daemon(home, endpoint=endpoint)
+    text = script({"calls": [in_background(BUILD)]}, {"text": "started"})
+    there = ("--cwd", str(home.workspace))
+    hasty = (await world.run(home, "ask", "--no-wait", *there, text, endpoint=endpoint)).ok()
+    assert hasty.out == "started\n" and "waiting" not in hasty.err
+    assert rows(home, "SELECT status FROM tasks") == [("running",)]
+    await let_go(home)
+    await until(lambda: told_times(home) == 1, "the first build is told of")
+
+    patient = asyncio.create_task(world.run(home, "ask", *there, text, endpoint=endpoint))
+    await until(
+        lambda: rows(home, "SELECT status FROM tasks WHERE number = 2") == [("running",)], "the second one runs"
+    )
+    await until(lambda: rows(home, "SELECT 1 FROM turns WHERE status = 'active'") == [], "its turn is over")
+    assert not patient.done()
+    await let_go(home)
+    ran = (await patient).ok()
+    assert ran.out == "started\n" and "waiting for background work (echo compiling" in ran.err
+    assert rows(home, "SELECT status FROM tasks WHERE number = 2") == [("failed",)]
