@@ -341,15 +341,6 @@ async def test_credential_stands_nowhere(tmp_path: Path, hub: RunningHost) -> No
                 assert TOKEN.encode() not in path.read_bytes(), path
 
 
-async def test_nothing_to_sync_starts_no_process(tmp_path: Path, hub: RunningHost) -> None:
-    async with machine(tmp_path / "a", hub) as one:
-        await one.end_turn()
-        before = len(one.boxes.programs)
-        one.memory.turn_ended(AGENT, None)
-        assert (await one.memory.settled(AGENT, 5)).outcome is SyncOutcome.CLEAN
-        assert len(one.boxes.programs) == before
-
-
 async def test_a_memory_had_from_the_hub_is_level_with_it_at_once_and_after_a_start(
     tmp_path: Path, hub: RunningHost
 ) -> None:
