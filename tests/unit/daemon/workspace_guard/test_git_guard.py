@@ -191,6 +191,7 @@ async def test_a_daemon_killed_in_mid_call_leaves_it_to_the_next(daemon: Daemon,
     try:
         # Whatever comes first in this workspace: it is not taken for the person's.
         await until(lambda: following.setting("core.pager") == "evil" or bool(following.noted), "it has written")
+        await following.manager.end(following.key)
         assert "core.pager" in (await following.run("true")).text
         assert following.setting("core.pager") == ""
     finally:
@@ -226,5 +227,18 @@ async def test_a_repository_the_agent_makes_is_disarmed_and_guarded_from_then_on
                 "git config user.name a && git config user.email b && git commit --allow-empty -qm x"
             )
             assert (done.exit_code, done.text) == (0, "")
+        finally:
+            await daemon.aclose()
+
+
+async def test_the_configuration_of_a_new_repository_is_a_file_of_its_own(tmp_path: Path) -> None:
+    with workspace_for_tests() as workspace:
+        own(workspace, box_user_for_tests())
+        daemon = Daemon(tmp_path, workspace)
+        try:
+            done = await daemon.run("git init -q . && mv .git/config config && ln -s ../config .git/config")
+            assert "was put back" in done.text
+            assert not daemon.config.is_symlink()
+            assert daemon.setting("core.repositoryformatversion") == "0"
         finally:
             await daemon.aclose()
