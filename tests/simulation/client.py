@@ -57,6 +57,7 @@ class Client:
         self.refused: dict[str, str] = {}
         self.batches = plan.batches
         self._can_answer = plan.questions
+        self._asks_together = plan.asks_together
         self._tool = plan.tool
         self._by_hub = plan.by_hub
         self._wire: Wire | RelayWire | None = None
@@ -132,6 +133,7 @@ class Client:
                     "receipts": True,
                     "batch_deltas": self.batches,
                     "questions": self._can_answer,
+                    "batch_questions": self._asks_together,
                 },
             },
         }
@@ -200,13 +202,16 @@ class Client:
         """Yes or no to a question, also to one that is gone already."""
         chance = self.world.chance
         question = self.kept[conversation].questions.get(question_id)
-        asked_input = question["request"]["input"] if question else {"command": "ask changed"}
+        command = question["request"]["input"].get("command") if question else "ask changed"
         decision: Frame
         match chance.randrange(6):
+            case 0 | 1 | 2 | 3 | 4 if command is None:
+                # The stop at a limit of spending.
+                decision = {"behavior": "allow"}
             case 0 | 1 | 2:
                 decision = {"behavior": "allow"}
             case 3:
-                decision = {"behavior": "allow", "updated_input": {"command": f"{asked_input['command']} changed"}}
+                decision = {"behavior": "allow", "updated_input": {"command": f"{command} changed"}}
             case 4:
                 self.run.boxes.may_skip_questions = True
                 decision = {"behavior": "allow", "selected_permission_suggestion_ids": ["always"]}

@@ -14,6 +14,10 @@ from lodger_daemon.questions.core.rules import DEFAULT_LIMIT_S
 from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.randomness import SeededRng
 from lodger_daemon.service.ownership_watch import watch_ownership
+from lodger_daemon.spend.core.limits import Limits, SpendLimits
+from lodger_daemon.spend.core.prices import Price, Rates
+from lodger_daemon.spend.price_list import PriceList
+from lodger_daemon.spend.spend import Spend
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.turns.conductor import Conversations
@@ -39,6 +43,9 @@ class Surroundings:
     memory: SharedMemory
     rules: SharedRules
     hub: Hub | None = None
+    prices: PriceList = field(
+        default_factory=lambda: PriceList({"test/model": Price(Rates(1_000, 2_000))}, lambda handle: None)
+    )
     answers_sent: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Request id to conversation and question, of every answer a client gave."""
     answers_taken: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -103,7 +110,7 @@ class SimDaemon:
                 if answered is not None:
                     taken = self.surroundings.answers_taken
                     taken[answered] = taken.get(answered, 0) + 1
-            case "control_request":
+            case "control_request" if "lodger_event" in frame:
                 name = (frame["conversation_id"], frame["request_id"], frame["request"]["tool_call_id"])
                 self._asked_s.setdefault(name[:2], self.world.loop.time())
             case "lodger_question_settled":
@@ -116,6 +123,9 @@ class SimDaemon:
         name = (frame["runtime"]["conversation_id"], frame["request_id"])
         asked_s = self._asked_s.pop(name, None)
         if asked_s is None or frame["outcome"] != "expired" or asked_s < self.asks_since_s:
+            return
+        if asked_s - self.world.jumped_s < DEFAULT_LIMIT_S:
+            # The machine slept; a frame may have lain in a dead socket all that time.
             return
         waited_s = self.world.loop.time() - asked_s
         if waited_s < DEFAULT_LIMIT_S - 60:
@@ -141,6 +151,7 @@ class SimDaemon:
             world.database, clock=clock, make_writer=lambda c, p, e: SteppedWriter(c, p, e, world)
         )
         world.owner = self.life
+        limits = SpendLimits(turn=Limits(tokens=world.weather.turn_tokens))
         toolbox = SimToolbox(around.boxes, self.life)
         if world.disk_is_full:
             self.writer.set_full(True)
@@ -161,6 +172,7 @@ class SimDaemon:
                 rng=rng,
                 memory_directory=lambda agent_id: "/memory",
                 options=TurnOptions(workspace="/tmp"),
+                spend=Spend(self.database, clock, limits, around.prices),
             )
         )
         try:

@@ -16,6 +16,7 @@ from lodger_daemon.turns.core.events import (
     ToolReturned,
     TurnFinished,
 )
+from lodger_daemon.turns.core.words import EFFECT_UNKNOWN, INTERRUPTED
 
 if TYPE_CHECKING:
     from simulation.client import Client
@@ -132,6 +133,8 @@ def journal_and_transcript(run: "Run") -> None:
             world.fail("R4 the truth about effects", f"{key} happened: {did}, and the model is told {text!r}")
         if process.outcome is None and told[0]["status"] == "success":
             world.fail("R4 the truth about effects", f"{key} has no outcome, and the model is told {text!r}")
+        if process.outcome is None and EFFECT_UNKNOWN not in text and INTERRUPTED not in text:
+            world.fail("R4 unknown is told as unknown", f"nobody knows how {key} ended, and the model is told {text!r}")
     if rows := world.look("SELECT run_id FROM journal WHERE status = 'started'"):
         world.fail("R4 the journal is closed", f"{rows} are still started")
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lodger_daemon.backends.core import compaction
-from lodger_daemon.backends.local import backend as local
 from lodger_daemon.backends.local.backend import LocalBackend
 from lodger_daemon.models.contract import SystemMessage, UserMessage
 from lodger_daemon.store import journal_rows, message_rows
@@ -135,10 +134,6 @@ def calls_repeat_after_crash(patches: Patches) -> None:
     patches.set(recovery, "_progress", lambda *_: Undecided())
 
 
-def floor_left_out(patches: Patches) -> None:
-    patches.set(local, "floor_of", lambda prompt, tools: 0)
-
-
 def memory_update_said_once(patches: Patches) -> None:
     build = vars(LocalBackend)["build"]
     remind = vars(LocalBackend)["_remind"]
@@ -189,18 +184,30 @@ def late_answer_undoes_abort(patches: Patches) -> None:
     patches.set(ConversationActor, "interrupt", interrupted)
 
 
+ELSEWHERE = (
+    (
+        "memory compiled from the work tree",
+        "tests/unit/daemon/memory/test_compiled_from_published.py",
+    ),
+    (
+        "the fixed floor is left out of the budget",
+        "tests/unit/daemon/backends/test_small_windows.py",
+    ),
+)
+"""Caught by tests of their own: the first is about the room of memory, which is played here; the second is mended by
+what providers report, so that no promise breaks."""
+
 MUTATIONS = (
-    Mutation("a memory change rewrites the prompt", memory_rewrites_prompt, 1),
+    Mutation("a memory change rewrites the prompt", memory_rewrites_prompt, 2),
     Mutation("compaction destroys what it hides", compaction_destroys, 1),
-    Mutation("compaction cuts between a call and its result", compaction_cuts_calls, 1),
-    Mutation("calls of a broken turn stay open", calls_stay_open, 1),
+    Mutation("compaction cuts between a call and its result", compaction_cuts_calls, 60),
+    Mutation("calls of a broken turn stay open", calls_stay_open, 17),
     Mutation("reminders stand in the system prompt", reminders_in_prompt, 1),
     Mutation("a message is acknowledged before it is stored", acknowledged_before_stored, 1),
-    Mutation("a call is repeated after a crash", calls_repeat_after_crash, 1),
-    Mutation("the fixed floor is left out of the budget", floor_left_out, 1),
-    Mutation("a memory update is said once and not kept", memory_update_said_once, 1),
+    Mutation("a call is repeated after a crash", calls_repeat_after_crash, 6),
+    Mutation("a memory update is said once and not kept", memory_update_said_once, 2),
     Mutation("two turns of one conversation at once", two_leases, 1),
-    Mutation("a late answer undoes a cancellation", late_answer_undoes_abort, 1),
+    Mutation("a late answer undoes a cancellation", late_answer_undoes_abort, 41),
 )
 
 

@@ -28,6 +28,7 @@ class ClientPlan:
     questions: bool
     tool: bool
     by_hub: bool
+    asks_together: bool
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ def make_plan(world: World) -> Plan:
             n == 0 or chance.random() < 0.8,
             chance.random() < 0.3,
             has_hub and chance.random() < 0.7,
+            chance.random() < 0.5,
         )
         for n in range(chance.choice((1, 2, 2, 3)))
     ]
@@ -60,8 +62,12 @@ def make_plan(world: World) -> Plan:
         box_dies=chance.choice((0.0, 0.0, 0.15)),
         slow_disk=chance.choice((0.0, 0.0, 0.2)),
         answers_questions=chance.choice((1.0, 0.5)),
+        turn_tokens=chance.choice((None, None, None, 2_000, 20_000)),
         window_tokens=chance.choice((100_000, 100_000, 3_000, 3_600)),
     )
+    if world.weather.window_tokens < SMALL_WINDOW:
+        world.weather.calls_tools, world.weather.turn_tokens = 0.8, None
+        conversations = ["default"]
     acts = [*_says(world, conversations, len(clients), length_s)]
     for make, most in (
         (_crash, 4),
@@ -87,7 +93,7 @@ def _says(world: World, conversations: list[str], clients: int, length_s: float)
     chance = world.chance
     return [
         _say(world, conversations, clients, chance.uniform(0.0, length_s * 0.8), n)
-        for n in range(chance.randrange(2, 9))
+        for n in range(chance.randrange(*((2, 9) if world.weather.window_tokens > SMALL_WINDOW else (6, 13))))
     ]
 
 
@@ -95,7 +101,7 @@ def _say(world: World, conversations: list[str], clients: int, at_s: float, numb
     chance = world.chance
     conversation, who = chance.choice(conversations), chance.randrange(clients)
     message_id = f"cm-{number}"
-    lengths = (0, 3, 200) if world.weather.window_tokens > SMALL_WINDOW else (3, 150, 300)
+    lengths = (0, 3, 200) if world.weather.window_tokens > SMALL_WINDOW else (3, 80, 150, 300)
     text = f"message {number} " + "and more " * chance.choice(lengths)
     options: dict[str, object] = {}
     if chance.random() < 0.2:
@@ -138,6 +144,7 @@ def _clock(world: World, conversations: list[str], clients: int, at_s: float) ->
         if slept:
             run.world.note("clock", "and the monotonic clock by an hour")
             run.world.loop.skip(3600.0)
+            run.world.jumped_s = run.world.loop.time()
         run.world.wall_offset_s += by_s
 
     return Act(at_s, "clock step", do)

@@ -90,6 +90,7 @@ class Provider:
         self.heard: set[str] = set()
         """Beginnings of the messages that were in a request."""
         self._calls = 0
+        self._latest_tokens = 0
 
     def may_change(self, key: str) -> None:
         """A person asked for a fresh prompt."""
@@ -185,7 +186,8 @@ class Provider:
 
     def _answer(self, request: ModelRequest) -> Script:
         world, weather = self.world, self.world.weather
-        if _tokens(request) > weather.window_tokens:
+        self._latest_tokens = _tokens(request)
+        if self._latest_tokens > weather.window_tokens:
             return [(0.05, ModelFailure(FailureKind.CONTEXT_OVERFLOW, "prompt is too long", status=400))]
         if world.happens(weather.model_fails):
             if world.happens(0.5):
@@ -282,7 +284,12 @@ class Provider:
         return self._calls
 
     def _usage(self) -> Usage:
-        return Usage(prompt=self.world.chance.randrange(50, 5000), completion=self.world.chance.randrange(1, 200))
+        """What the provider says it counted: mostly near what it is, sometimes nonsense."""
+        chance = self.world.chance
+        prompt = int(self._latest_tokens * chance.uniform(0.9, 1.2))
+        if self.world.happens(self.world.weather.model_odd / 4):
+            prompt = chance.choice((0, 3, prompt * 3, 10**9))
+        return Usage(prompt=prompt, completion=chance.randrange(1, 200))
 
 
 class Stream:

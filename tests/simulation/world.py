@@ -29,6 +29,8 @@ class Weather:
     slow_disk: float = 0.0
     answers_questions: float = 1.0
     window_tokens: int = 100_000
+    turn_tokens: int | None = None
+    """What one turn may spend before a person is asked."""
 
     def clear_up(self) -> None:
         self.model_fails = self.model_odd = self.box_dies = self.slow_disk = 0.0
@@ -45,6 +47,8 @@ class World:
     context: contextvars.Context = field(init=False)
     weather: Weather = field(default_factory=Weather)
     disk_is_full: bool = False
+    jumped_s: float = float("-inf")
+    """When the monotonic clock jumped last."""
     wall_offset_s: float = FIRST_WALL_S
     trace: list[tuple[float, str, str]] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
@@ -95,6 +99,7 @@ class World:
     # -- what was seen --
 
     def note(self, who: str, text: str) -> None:
+        text = text.replace(str(self.folder), "")
         self.digest = zlib.crc32(f"{self.loop.time():.6f}{who}{text}".encode(errors="replace"), self.digest)
         if self.keep_trace:
             self.trace.append((self.loop.time(), who, text))
