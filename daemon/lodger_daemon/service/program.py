@@ -65,6 +65,9 @@ from lodger_daemon.uplink.core.status import UplinkStatus
 from lodger_daemon.uplink.device_id import load_device_id
 from lodger_daemon.uplink.errors import UplinkError
 from lodger_daemon.uplink.link import Uplink
+from lodger_daemon.workspace_guard.audit import GuardAudit
+from lodger_daemon.workspace_guard.git_guard import GitGuard
+from lodger_daemon.workspace_guard.guarded_boxes import GuardedBoxes
 from lodger_tools import validator
 from lodger_tools.box.contract import BoxKey
 from lodger_tools.box.manager import BoxManager
@@ -278,9 +281,11 @@ async def _make_rooms(
     external = ExternalToolRegistry(rng)
     history = HistorySearch(paths.search, foundation.database, clock)
     stack.push_async_callback(history.aclose)
-    toolbox = LodgerToolbox(boxes, overflow, hidden_of=own_secrets.values, network=network)
+    guarded = GuardedBoxes(boxes, GitGuard(boxes, paths.state / "guard", rng, GuardAudit(foundation.database, clock)))
+    toolbox = LodgerToolbox(guarded, overflow, hidden_of=own_secrets.values, network=network)
     delivery = Delivery(foundation.database, clock)
-    tasks = Tasks(foundation.database, BackgroundToolbox(toolbox, boxes), clock, settings.shell.foreground_s, delivery)
+    shell = BackgroundToolbox(toolbox, guarded)
+    tasks = Tasks(foundation.database, shell, clock, settings.shell.foreground_s, delivery)
     folders = FolderBoxes(boxes, rng)
     workplaces = Workplaces(boxes, folders, clock, tasks)
     services = TurnServices(

@@ -6,16 +6,12 @@ from lodger_daemon.store.database import Database
 
 
 class GuardAudit:
+    """Implements `Audit`: its rows are written soon."""
+
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
     def note(self, agent_id: str, decision: str, workspace: str, what: str) -> None:
-        """Returns at once; the row is written soon.
-
-        Args:
-            decision: `put_back` or `allowed`.
-            what: keys of the configuration, or names in `.git`.
-        """
         row = audit_rows.AuditRow(self._clock.wall(), agent_id, f"git.{decision}", workspace, {"what": what})
         self._database.write_soon(lambda connection: audit_rows.record(connection, row))

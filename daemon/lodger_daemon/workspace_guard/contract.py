@@ -13,3 +13,14 @@ class GitAsker(Protocol):
         """Whether the person allows these: each key with its new value, empty where it was removed. None when nobody
         could be asked or nobody answered."""
         ...
+
+
+class Audit(Protocol):
+    def note(self, agent_id: str, decision: str, workspace: str, what: str) -> None:
+        """Returns at once.
+
+        Args:
+            decision: `put_back` or `allowed`.
+            what: keys of the configuration, or names in `.git`.
+        """
+        ...

@@ -6,14 +6,14 @@ change between two calls, while nothing of an agent ran, is the person's and is 
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from lodger_daemon.randomness import Rng
 from lodger_daemon.workspace_guard.approved import Approved, ApprovedFiles
-from lodger_daemon.workspace_guard.contract import GitAsker
+from lodger_daemon.workspace_guard.contract import Audit, GitAsker
 from lodger_daemon.workspace_guard.guard_box import CannotGuard, GuardBox
 from lodger_sandbox.core.git_config import EMPTY_CONFIG, Settings, as_made, refused_changes, tracked
 from lodger_sandbox.core.policy import PathKind
@@ -50,17 +50,17 @@ class GitGuard:
         boxes: Boxes,
         folder: Path,
         rng: Rng,
-        note: Callable[[str, str, str, str], None],
+        audit: Audit,
     ) -> None:
         """
         Args:
             folder: where what was approved is kept; no box may see it.
-            note: called with agent, `put_back` or `allowed`, workspace and the keys, for the audit log.
+            audit: is told of each change that was put back or allowed.
         """
         self._boxes = boxes
         self._files = ApprovedFiles(folder)
         self._rng = rng
-        self._note = note
+        self._audit = audit
         self._asker: GitAsker | None = None
         self._watches: dict[str, _Watch] = {}
 
@@ -175,10 +175,10 @@ class GitGuard:
                 kept = approved.content or EMPTY_CONFIG
                 await self._approve(key, watch, Approved(kept, once))
                 watch.notes.append(_put_back_words(refused))
-                self._note(key.agent_id, "put_back", key.workspace, ", ".join(refused))
+                self._audit.note(key.agent_id, "put_back", key.workspace, ", ".join(refused))
                 return
             await box.write(seen.content)
-            self._note(key.agent_id, "allowed", key.workspace, ", ".join(refused))
+            self._audit.note(key.agent_id, "allowed", key.workspace, ", ".join(refused))
         assert new is not None and seen.content is not None
         await self._approve(key, watch, Approved(seen.content, {**once, **tracked(new)}))
 
@@ -194,7 +194,7 @@ class GitGuard:
             watch.notes.append(
                 f"In the new .git these were renamed, so that nothing outside runs them: {', '.join(disarmed)}."
             )
-            self._note(key.agent_id, "put_back", key.workspace, ", ".join(disarmed))
+            self._audit.note(key.agent_id, "put_back", key.workspace, ", ".join(disarmed))
         if not watch.calls and not self._goes_on(key.workspace):
             # The next one binds what it protects.
             await self._boxes.end(key)

@@ -39,10 +39,13 @@ class Daemon:
         self.workspace = workspace
         self.noted: list[tuple[str, str, str, str]] = []
         self.manager = BoxManager(state / "boxes", RealRequests(state, Path.home()))
-        self.guard = GitGuard(self.manager, state / "git", SystemRng(), lambda *row: self.noted.append(row))
+        self.guard = GitGuard(self.manager, state / "git", SystemRng(), self)
         self.boxes = GuardedBoxes(self.manager, self.guard)
         self.key = BoxKey("agent-1", str(workspace))
         self.count = count
+
+    def note(self, agent_id: str, decision: str, workspace: str, what: str) -> None:
+        self.noted.append((agent_id, decision, workspace, what))
 
     def call(self, operation: Operation) -> BoxCall:
         self.count += 1
