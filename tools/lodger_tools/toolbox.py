@@ -309,6 +309,8 @@ def around(operation: Operation, outcome: BoxOutcome) -> tuple[str, str]:
         before = f"Timed out{after_words}; its processes were ended. Output until then:\n"
     elif outcome.cancelled:
         before = "Cancelled; its processes were ended. Output until then:\n"
+    elif outcome.out_of_memory:
+        before = "Killed: what runs in this box used more memory together than it may. Output until then:\n"
     elif outcome.exit_code:
         before = f"Exit code: {outcome.exit_code}\n"
     after = ""

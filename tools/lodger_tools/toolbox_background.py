@@ -93,6 +93,7 @@ class BackgroundToolbox:
             overflow_path=path,
             timed_out=outcome.timed_out,
             cancelled=outcome.cancelled,
+            out_of_memory=outcome.out_of_memory,
             leftovers=outcome.leftovers,
         )
 

@@ -81,11 +81,12 @@ class BackgroundEnd:
     """Where more of the output stands, seen from inside the box."""
     timed_out: bool = False
     cancelled: bool = False
+    out_of_memory: bool = False
     leftovers: int = 0
 
     @property
     def good(self) -> bool:
-        return self.exit_code == 0 and not self.timed_out and not self.cancelled
+        return self.exit_code == 0 and not self.timed_out and not self.cancelled and not self.out_of_memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,8 @@ class BoxOutcome:
     details: Mapping[str, object] = field(default_factory=dict)
     timed_out: bool = False
     cancelled: bool = False
+    out_of_memory: bool = False
+    """It was killed because the processes of its box together used more than they may."""
     leftovers: int = 0
     """Processes that the call started and that still run."""
 

@@ -12,6 +12,7 @@ from lodger_tools.runner.children import Children
 from lodger_tools.runner.connection import Connection
 from lodger_tools.runner.door import DoorBook
 from lodger_tools.runner.kept_output import KeptOutput
+from lodger_tools.runner.memory_watch import MemoryWatch
 from lodger_tools.runner.operations import Operations
 from lodger_tools.runner.poll import READABLE, Poll
 from lodger_tools.runner.wire import LAST_OUTPUT_BYTES, VERSION, WireError
@@ -34,6 +35,7 @@ class Server:
         self._poll = Poll()
         self._children = Children(self._poll)
         self._book = CallBook()
+        self._memory = MemoryWatch(self._poll, self._children, self._book)
         self._doors = DoorBook()
         self._operations = Operations(self._poll, self._children, self._running_pids)
         self._connections: list[Connection] = []
@@ -157,6 +159,8 @@ class Server:
             call.finish("error", f"{RUNNING_LIMIT} calls run in this box already; wait for one of them.")
         else:
             self._operations.start(call, header["kind"], header["args"], header["cwd"], header["env"], payload)
+            if call.done is None:
+                self._memory.arm()
         if background:
             tell_of(connection, header["id"], call, background)
 

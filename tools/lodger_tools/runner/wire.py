@@ -19,7 +19,8 @@ Runner to daemon (`is`):
     output  id offset | payload                         bytes of standard output (and error, of a command) at offset
     gap     id offset bytes                             so many bytes at offset were not kept
     started id                                          a call in the background runs
-    done    id status exit_code timed_out cancelled leftovers details | payload      the one end of a call; text
+    done    id status exit_code timed_out cancelled out_of_memory leftovers details | payload
+                                                        the one end of a call; text
     unknown id                                          a resumed key that this runner never saw
     dropped id                                          a key whose outcome is no longer kept; never run again
     answer  id …                                        to list, ping, stop_all and end; to door with the socket beside

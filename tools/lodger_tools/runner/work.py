@@ -76,8 +76,9 @@ class Work:
         self._stops_at_limit = False
         self._timer = 0
         self.ended_by = ""
-        """`timeout`, `cancel`, `limit`, or empty when it ended by itself."""
+        """`timeout`, `cancel`, `limit`, `memory`, or empty when it ended by itself."""
         call.cancel = self.cancel
+        call.out_of_memory = self.out_of_memory
 
     @property
     def errors(self) -> str:
@@ -149,6 +150,14 @@ class Work:
 
     def cancel(self) -> None:
         self._terminate("cancel")
+
+    def out_of_memory(self) -> None:
+        """Kill it all at once: who uses too much would use more while it is asked."""
+        if self.ended_by or self._call.done is not None:
+            return
+        self.ended_by = "memory"
+        self._poll.drop_timer(self._timer)
+        self._kill()
 
     def _timed_out(self) -> None:
         self._terminate("timeout")
@@ -278,6 +287,7 @@ class Work:
             exit_code=exit_code,
             timed_out=self.ended_by == "timeout",
             cancelled=self.ended_by == "cancel",
+            out_of_memory=self.ended_by == "memory",
             leftovers=leftovers,
             details=details,
         )

@@ -23,6 +23,8 @@ def text_of_end(end: BackgroundEnd) -> str:
     text = end.text
     if end.timed_out:
         text += "\n[It took longer than its timeout and was ended.]"
+    if end.out_of_memory:
+        text += "\n[It was killed: what runs in its box used more memory together than it may.]"
     if end.leftovers:
         one = end.leftovers == 1
         text += f"\n[{end.leftovers} {'process it started still runs' if one else 'processes it started still run'}.]"

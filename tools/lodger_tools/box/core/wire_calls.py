@@ -149,6 +149,7 @@ def decode_outcome(header: JsonObject, payload: bytes, output: KeptOutput, data_
         details=details if isinstance(details, dict) else {},
         timed_out=header.get("timed_out") is True,
         cancelled=header.get("cancelled") is True,
+        out_of_memory=header.get("out_of_memory") is True,
         leftovers=max(0, whole_number(header.get("leftovers")) or 0),
     )
 

@@ -32,12 +32,16 @@ class _Program:
     """Whether an operand is harmless."""
     script_first: bool = False
     """The first operand is no path but a program in the program's own language; `fits` is about that one alone."""
+    one_each: bool = False
+    """It takes options apart by rules of its own: a word holds one of them, with digits for a value at most."""
 
 
 _SED_PRINT: Final = r"(?:(?:\d+|\$|/[^/\\\n]*/)(?:,(?:\d+|\$|/[^/\\\n]*/))?)?[pdq=]"
 _SED_REPLACE: Final = r"s/(?:[^/\\\n]|\\[^\n])*/(?:[^/\\\n]|\\[^\n])*/[gpiI0-9]*"
 _SED_SCRIPT: Final = re.compile(rf"(?:{_SED_PRINT}|{_SED_REPLACE})\Z")
 """Not `w`, `e`, `r` or the flags of `s` that write or execute."""
+_PRINTF_SETS: Final = re.compile(r"%[#' +0-9*.-]*[hjlLqtz]*n")
+"""`printf %n PATH` sets a variable, and with it which program the next name means."""
 _JQ_ODD: Final = re.compile(r"\$ENV|\$__|\b(?:env|import|include|modulemeta)\b")
 
 _TEXT: Final = _Program(paths=False)
@@ -54,7 +58,7 @@ _PROGRAMS: Final = {
     "cmp": _Program("bls", "in", "print-bytes silent quiet verbose"),
     "column": _Program("tnex", "sco", "table separator="),
     "cut": _Program("sz", "bcdf", "bytes= characters= delimiter= fields= complement only-delimited output-delimiter="),
-    "date": _Program("uR", "dI", "utc universal date= iso-8601= rfc-3339= rfc-email", False, 1,
+    "date": _Program("uRI", "d", "utc universal date= iso-8601= rfc-3339= rfc-email", False, 1,
                      fits=lambda operand: operand.startswith("+")),
     "df": _Program("haiTPkl", "t", "human-readable all inodes local portability print-type"),
     "diff": _Program("abBdiNqrstuwyW", "UCxIL", "unified= context= brief recursive side-by-side ignore-case "
@@ -80,7 +84,7 @@ _PROGRAMS: Final = {
     "nl": _Program("p", "bdfhilnsvw"),
     "nproc": _Program(long="all", most=0),
     "od": _Program("abcdfilosxv", "AjNtw"),
-    "printf": _TEXT,
+    "printf": _Program(paths=False, fits=lambda operand: not _PRINTF_SETS.search(operand)),
     "pwd": _Program("LP", most=0),
     "readlink": _Program("efmnqsvz"),
     "realpath": _Program("emLPqsz", long="canonicalize-existing canonicalize-missing relative-to="),
@@ -100,14 +104,15 @@ _PROGRAMS: Final = {
     "tac": _Program("br", "s"),
     "tail": _Program("qvz", "nc", "lines= bytes= quiet silent verbose", number=True),
     "tr": _Program("cCdst", paths=False),
-    "tree": _Program("adfghilpsuDFNQCnrtxJX", "LPI", "dirsfirst noreport prune du si inodes filelimit="),
+    "tree": _Program("adfghilpsuDFNQCnrtxJX", "LPI", "dirsfirst noreport prune du si inodes filelimit=",
+                     one_each=True),
     "true": _TEXT,
     "uname": _Program("amnoprsv", most=0),
     "uniq": _Program("cdDiuz", "fsw", "count repeated unique ignore-case", most=1),
     "wc": _Program("clLmw", long="bytes chars lines words max-line-length"),
     "which": _Program("a", paths=False),
     "whoami": _Program(most=0),
-    "xxd": _Program("abeipuE", "cglos", most=1),
+    "xxd": _Program("abeipuE", "cglos", most=1, one_each=True),
 }  # fmt: skip
 _FIND_TESTS: Final = frozenset(
     {
@@ -159,13 +164,14 @@ _FIND_VALUED: Final = frozenset(
     }
 )
 _GIT: Final = {
-    # Neither hooks nor file system monitors, filters, pagers or signature programs of a repository run with these.
-    "branch": frozenset({"-a", "-r", "-l", "--all", "--remotes", "--list", "--show-current"}),
+    # Neither hooks nor file system monitors, filters, pagers or signature programs of a repository run with these, and
+    # no object is read: sorted by date, as a repository's configuration may wish, a list of branches or tags fetches
+    # those that a partial clone lacks, from an address that may be a command.
+    "branch": frozenset({"--show-current"}),
     "remote": frozenset({"-v", "--verbose"}),
     "rev-parse": frozenset(
         {"HEAD", "--show-toplevel", "--abbrev-ref", "--short", "--is-inside-work-tree", "--git-dir", "--show-prefix"}
     ),
-    "tag": frozenset({"-l", "--list"}),
     "version": frozenset(),
 }
 
@@ -183,7 +189,8 @@ def _reads(words: tuple[str, ...], cwd: str, folders: tuple[str, ...]) -> bool:
         return False
     name, rest = words[0], words[1:]
     if name == "git":
-        return bool(rest) and rest[0] in _GIT and set(rest[1:]) <= _GIT[rest[0]]
+        lists_branches = rest == ("branch",)
+        return bool(rest) and not lists_branches and rest[0] in _GIT and set(rest[1:]) <= _GIT[rest[0]]
     if name == "find":
         return _find_reads(rest, cwd, folders)
     program = _PROGRAMS.get(name)
@@ -250,6 +257,8 @@ def _long_fits(program: _Program, word: str, rest: list[str], values: list[str])
 def _short_fits(program: _Program, letters: str, rest: list[str], values: list[str]) -> bool:
     if program.number and letters.isascii() and letters.isdigit():
         return True
+    if program.one_each and letters[1:] and not (letters[0] in program.valued and re.fullmatch("[0-9]+", letters[1:])):
+        return False
     for index, letter in enumerate(letters):
         if letter in program.flags:
             continue

@@ -1,0 +1,96 @@
+"""The memory of a box's processes together, in a real box: its limit is the one that each of them has for itself."""
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lodger_sandbox.contract import BoxLimits, BoxRequest
+from lodger_tools.box.contract import BoxCall, BoxKey, BoxOutcome, RunCommand
+from lodger_tools.box.manager import BoxManager
+from support.real_boxes import RealRequests, workspace_for_tests
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap"),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at /proc"),
+]
+LIMIT_S = 30.0
+MIB = 1024**2
+MEMORY_BYTES = 256 * MIB
+
+
+def hold(size_bytes: int, pipe: str) -> str:
+    """A command that fills so much memory in one process, says so and waits."""
+    return f"python3 -c \"x = b'x' * {size_bytes}; print('full', flush=True); open('{pipe}').read()\""
+
+
+class Rig:
+    def __init__(self, manager: BoxManager, workspace: Path) -> None:
+        self.manager = manager
+        self.workspace = workspace
+        self.key = BoxKey("agent-1", str(workspace))
+
+    async def begin(self, call_key: str, command: str) -> None:
+        call = BoxCall(call_key, RunCommand(command, None), str(self.workspace))
+        assert await self.manager.begin(self.key, call) is None
+
+    async def until_full(self, call_key: str) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                part = await self.manager.read(self.key, call_key, 0, 100)
+                if part is not None and (b"full" in part.data or part.ended):
+                    return
+                await asyncio.sleep(0.01)
+
+    async def end(self, call_key: str) -> BoxOutcome:
+        outcome = await asyncio.wait_for(self.manager.watch(self.key, call_key), LIMIT_S)
+        assert outcome is not None
+        return outcome
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    with workspace_for_tests() as workspace:
+        for name in ("one", "two"):
+            os.mkfifo(workspace / name)
+            (workspace / name).chmod(0o666)
+        requests = RealRequests(tmp_path, Path.home())
+
+        def small(key: BoxKey) -> BoxRequest:
+            return replace(requests(key), limits=BoxLimits(memory_bytes=MEMORY_BYTES))
+
+        manager = BoxManager(tmp_path / "boxes", small)
+        made = Rig(manager, workspace)
+        yield made
+        await manager.end(made.key)
+        await manager.aclose()
+
+
+async def test_what_uses_most_is_killed_when_all_together_use_too_much(rig: Rig) -> None:
+    await rig.begin("small", hold(100 * MIB, "one"))
+    await rig.until_full("small")
+    await rig.begin("large", hold(200 * MIB, "two"))
+    ended = await rig.end("large")
+    assert (ended.out_of_memory, ended.exit_code, ended.status, ended.leftovers) == (True, 137, "error", 0)
+    await asyncio.to_thread((rig.workspace / "one").write_text, "on\n")
+    assert await rig.end("small") == BoxOutcome("success", "full\n", exit_code=0), "the other one goes on"
+
+
+async def test_a_process_that_left_its_call_is_killed_alone(rig: Rig) -> None:
+    await rig.begin("leaves", f"setsid {hold(200 * MIB, 'two')} & echo left")
+    assert (await rig.end("leaves")).out_of_memory is False
+    await rig.begin("stays", hold(100 * MIB, "one"))
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            outcome = await rig.manager.run(
+                rig.key, BoxCall(f"look-{os.urandom(4).hex()}", RunCommand("pgrep -fc 'x = [b]'"), str(rig.workspace))
+            )
+            if outcome.text.strip() == "1":
+                break
+    await asyncio.to_thread((rig.workspace / "one").write_text, "on\n")
+    assert await rig.end("stays") == BoxOutcome("success", "full\n", exit_code=0)
