@@ -30,6 +30,7 @@ from lodger_daemon.models.contract import (
     ToolCallChunk,
     Usage,
 )
+from lodger_daemon.network.contract import AllowedHosts
 from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.randomness import SeededRng
 from lodger_daemon.spend.core.limits import SpendLimits
@@ -169,6 +170,7 @@ class ScriptedToolbox:
         self.ended: list[str] = []
         self.collected: list[str] = []
         self.gates: dict[str, Gate] = {}
+        self.collect_gates: dict[str, Gate] = {}
         self.lost: set[str] = set()
         self.collectable: dict[str, ToolOutcome] = {}
         self.outcomes: dict[str, ToolOutcome] = {}
@@ -209,6 +211,8 @@ class ScriptedToolbox:
 
     async def collect(self, request: ToolRequest) -> ToolOutcome | None:
         self.collected.append(request.call_key)
+        if gate := self.collect_gates.get(str(request.arguments["command"])):
+            await gate.wait()
         return self.collectable.get(str(request.arguments["command"]))
 
     async def preview(self, request: ToolRequest) -> tuple[JsonObject, ...]:
@@ -348,6 +352,7 @@ class House:
         self.external = ScriptedExternal()
         self.spend_limits: SpendLimits | None = None
         """None = nothing is counted."""
+        self.hosts: AllowedHosts | None = None
         self.events: list[ConversationEvent] = []
         self.numbers: list[int] = []
         self._changed = asyncio.Event()
@@ -372,6 +377,7 @@ class House:
                 memory_directory=lambda agent_id: "/memory",
                 options=self.options,
                 spend=self._spend(),
+                hosts=self.hosts,
             )
         )
         self._opened.append((self.conversations, self.database))

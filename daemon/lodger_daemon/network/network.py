@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from lodger_daemon.clock import Clock
 from lodger_daemon.network.broker_link import BrokerGone, BrokerLink
 from lodger_daemon.network.broker_process import find_broker, start_broker
+from lodger_daemon.network.contract import HostAsker
+from lodger_daemon.network.host_questions import HostQuestions
 from lodger_sandbox.egress.core.allow import AllowList
 from lodger_sandbox.egress.core.wire import Decide, End, ForgetBox, Ping, Serve, SetAllowList
 from lodger_tools.box import record as records
@@ -56,6 +59,7 @@ class Network:
         allow: AllowList,
         broker_user: Callable[[], tuple[int, int] | None],
         note: Callable[[str, str, str, str], None],
+        clock: Clock,
     ) -> None:
         """
         Args:
@@ -68,6 +72,7 @@ class Network:
         self._allow = allow
         self._broker_user = broker_user
         self._note = note
+        self._questions = HostQuestions(clock, self._decide)
         self._boxes: dict[str, _BoxDoor] = {}
         self._link: BrokerLink | None = None
         self._linking: asyncio.Task[None] | None = None
@@ -79,6 +84,15 @@ class Network:
         """Find the broker that an earlier daemon left."""
         if await asyncio.to_thread(find_broker, self._place) is not None:
             await self._connect(start=False)
+
+    def let_ask(self, asker: HostAsker) -> None:
+        """From now on the person is asked about what is not listed; until then such connections wait."""
+        self._questions.let_ask(asker)
+
+    def allow(self, allow: AllowList) -> None:
+        """Holds for the next connection, and for those that wait."""
+        self._allow = allow
+        self._say(SetAllowList(allow))
 
     async def box_started(self, found: records.FoundBox) -> None:
         """A box runs, new or adopted; called before the first call in it. A box without a way out is not an error:
@@ -95,6 +109,7 @@ class Network:
             door.close()
             return
         self._boxes[name] = _BoxDoor(found.record.key, door)
+        self._questions.box_known(name, found.record.key)
         if self._link is not None:
             self._serve(name)
         else:
@@ -106,6 +121,7 @@ class Network:
             return
         self._unwatch(known)
         known.door.close()
+        self._questions.box_gone(found.folder.name)
         if self._link is not None:
             self._say(ForgetBox(found.folder.name))
             if not self._boxes:
@@ -128,6 +144,7 @@ class Network:
     async def aclose(self) -> None:
         """Let go of boxes and broker; both go on."""
         self._closed = True
+        await self._questions.aclose()
         if self._linking is not None:
             self._linking.cancel()
             await asyncio.gather(self._linking, return_exceptions=True)
@@ -196,6 +213,9 @@ class Network:
         except BrokerGone as error:
             _log.warning("the egress broker was lost: %s", error)
 
+    def _decide(self, ask: int, allowed: bool, for_s: float) -> None:
+        self._say(Decide(ask, allowed, for_s))
+
     def _lost(self, link: BrokerLink) -> None:
         if self._link is link:
             self._link = None
@@ -203,6 +223,7 @@ class Network:
                 if not waiting.done():
                     waiting.set_result(None)
         if not self._closed:
+            self._questions.broker_lost()
             for name in self._boxes:
                 self._watch(name)
 
@@ -218,8 +239,11 @@ class Network:
             case "ask":
                 number = event["ask"]
                 if isinstance(number, int):
-                    # Nobody is asked yet: what is not listed is refused at once rather than after a wait.
-                    self._say(Decide(number, False, 0.0))
+                    self._questions.asked(number, str(event.get("box")), to)
+            case "ask_over":
+                number = event["ask"]
+                if isinstance(number, int):
+                    self._questions.over(number)
             case "denied" if box is not None:
                 reason = str(event.get("reason"))
                 box.refusals.append((to, reason))

@@ -77,14 +77,16 @@ class QuestionBook:
         arguments: JsonObject,
         pinned: tuple[PinnedFile, ...] = (),
         rule: str | None = None,
+        limit_s: float | None = None,
     ) -> QuestionAsked:
         """Store it, with `arguments` and the `pinned` files as what an answer is bound to. Show what is returned, and
-        not before. `rule` is the one that wants it asked, for the audit log.
+        not before. `rule` is the one that wants it asked, for the audit log; `limit_s` an end before the usual one.
 
         Raises: StateConflict when a question about this call is open already.
         """
         now, mono = self._clock.wall(), self._clock.mono()
-        expires_at = WallTime(now + self._limit_s)
+        wait_s = self._limit_s if limit_s is None else min(limit_s, self._limit_s)
+        expires_at = WallTime(now + wait_s)
         asked = replace(question, input=arguments, expires_at=expires_at)
         digest = arguments_digest(asked.tool_name, arguments)
         new = NewQuestion(key, asked, digest, now, expires_at, pinned)
@@ -96,7 +98,7 @@ class QuestionBook:
         name = (key, asked.question_id)
         is_new = name not in self._deadlines
         # Before the write: a cancelled waiter does not undo it, and every open question ends in time.
-        self._deadlines.setdefault(name, MonoTime(mono + self._limit_s))
+        self._deadlines.setdefault(name, MonoTime(mono + wait_s))
         try:
             await self._database.write(write)
         except StoreError:

@@ -45,6 +45,7 @@ from lodger_daemon.service.memory_hosts import make_memory
 from lodger_daemon.service.options import DaemonOptions, ListenOptions
 from lodger_daemon.service.own_secrets import OwnSecrets
 from lodger_daemon.service.ownership_watch import watch_ownership
+from lodger_daemon.service.persons_hosts import PersonsHosts
 from lodger_daemon.service.persons_rules import PersonsRules
 from lodger_daemon.service.place_commands import PlaceCommands
 from lodger_daemon.service.sandbox_check import SandboxCheck
@@ -69,7 +70,6 @@ from lodger_daemon.workspace_guard.audit import GuardAudit
 from lodger_daemon.workspace_guard.git_guard import GitGuard
 from lodger_daemon.workspace_guard.guarded_boxes import GuardedBoxes
 from lodger_tools import validator
-from lodger_tools.box.contract import BoxKey
 from lodger_tools.box.manager import BoxManager
 from lodger_tools.output.overflow import OverflowFolder, OverflowOwner
 from lodger_tools.toolbox import LodgerToolbox
@@ -172,6 +172,7 @@ class _Rooms:
     folders: FolderBoxes
     workplaces: Workplaces
     history: HistorySearch
+    network: Network
     tasks: Tasks
 
 
@@ -190,6 +191,7 @@ async def _run(
     clock_watch = ClockWatch(foundation.clock)
     await rooms.memory.start()
     await rooms.conversations.recover()
+    rooms.network.let_ask(rooms.conversations.network_asker)
     await rooms.tasks.start()
     await _adopt_known(rooms)
     uplinks: list[Uplink] = []
@@ -260,6 +262,7 @@ async def _make_rooms(
         settings.network.allow_list(),
         requests.owner,
         NetworkAudit(foundation.database, clock).note,
+        clock,
     )
     stack.push_async_callback(network.aclose)
     await network.start()
@@ -302,6 +305,7 @@ async def _make_rooms(
         options=_turn_options(options, foundation),
         places=workplaces,
         spend=spend,
+        hosts=PersonsHosts(foundation.settings_file, settings, network.allow),
         tasks=tasks,
     )
     conversations = Conversations(services)
@@ -312,6 +316,7 @@ async def _make_rooms(
     stack.push_async_callback(tasks.aclose)
     return _Rooms(
         conversations, memory, models, spend, boxes, questions, external, rules, overflow, folders, workplaces, history,
+        network,
         tasks,
     )  # fmt: skip
 
@@ -380,9 +385,9 @@ def _make_router(
         uplink=uplink_status,
         sections={"spend": rooms.spend.status},
     )
+    care = MemoryCare(rooms.memory, rooms.conversations)
     porter = Porter(foundation.database, foundation.clock, SystemRng())
     porting = PortingCommands(porter, rooms.conversations, options.paths.state, foundation.clock, SystemRng())
-    care = MemoryCare(rooms.memory, rooms.conversations)
     return Router(
         ClientServices(
             conversations=rooms.conversations,

@@ -3,7 +3,7 @@
 import fcntl
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -31,6 +31,17 @@ class SettingsFile:
             rules = _table(document, "permissions").setdefault(kind, [])
             if rule not in rules:
                 rules.append(rule)
+
+        return self._change(add)
+
+    def add_allowed_hosts(self, entries: Sequence[str]) -> Settings:
+        """Append those that are not there. Raises: SettingsError; then the file is as it was."""
+
+        def add(document: "TOMLDocument") -> None:
+            allowed = _table(document, "network").setdefault("allow", [])
+            for entry in entries:
+                if entry not in allowed:
+                    allowed.append(entry)
 
         return self._change(add)
 

@@ -14,6 +14,7 @@ from lodger_daemon.turns import (
     call_work,
     closing_work,
     judge_work,
+    network_work,
     preparing,
     question_work,
     spend_work,
@@ -28,8 +29,6 @@ from lodger_daemon.turns.core.events import BlockedBy, LoopStatus, LoopStatusCha
 from lodger_daemon.turns.core.machine import advance
 from lodger_daemon.turns.core.states import (
     Active,
-    Asking,
-    AskingAboutSpend,
     Cancelling,
     Command,
     Idle,
@@ -147,7 +146,7 @@ class ConversationActor:
     def interrupt(self) -> bool:
         """Whether a turn is being interrupted now."""
         before = self._state
-        if isinstance(before, Active) and isinstance(before.phase, Asking | AskingAboutSpend):
+        if isinstance(before, Active):
             # Taken off the screen before anybody is shown the idle conversation.
             self.desk.questions.clear()
         self.feed(told.AbortAsked())
@@ -155,10 +154,14 @@ class ConversationActor:
 
     def answer(self, question_id: QuestionId, answer: Answer) -> None:
         self.desk.questions.pop(question_id, None)
+        if question_id.startswith(network_work.ID_PREFIX):
+            network_work.answered(self.desk, question_id, answer)
+            return
         self.feed(told.AnswerGiven(question_id, answer))
 
     def lapse(self, question_id: QuestionId) -> None:
         self.desk.questions.pop(question_id, None)
+        self.desk.tell_asker(question_id, None)
         self.feed(told.QuestionLapsed(question_id))
 
     def own(self, work: Coroutine[Any, Any, None]) -> None:

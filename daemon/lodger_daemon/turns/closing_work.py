@@ -46,6 +46,10 @@ class LastPage:
 
 async def close(desk: Desk, action: do.CloseTurn) -> None:
     work = desk.work_of(action.lease)
+    if desk.questions:
+        # Of a program that a call left behind: no turn, nobody to answer.
+        await _withdraw_questions(desk)
+        desk.work_of(action.lease)
     step = work.step if action.with_run is not None else None
     status = RunStatus.COMPLETED if action.stop_reason in GOOD_ENDS else RunStatus.FAILED
     end = records.TurnEnd(work.turn_id, action.stop_reason, action.turn.run_id, action.error)

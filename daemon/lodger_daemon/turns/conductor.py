@@ -34,6 +34,7 @@ from lodger_daemon.turns.conversation_editor import ConversationEditor
 from lodger_daemon.turns.core.events import DeviceStateChanged, NumberedEvent, QuestionSettled
 from lodger_daemon.turns.intake import Intake
 from lodger_daemon.turns.judge_work import look_at_answer
+from lodger_daemon.turns.network_work import NetworkAsker
 from lodger_daemon.turns.registry import Registry
 from lodger_daemon.turns.runtime_states import RuntimeStates
 from lodger_daemon.turns.services import TurnServices, finish_regardless
@@ -56,6 +57,7 @@ class Conversations:
         self._intake = Intake(services, self._registry)
         self._states = RuntimeStates(services, self._registry)
         self._editor = ConversationEditor(services, self._registry)
+        self.network_asker = NetworkAsker(lambda agent_id: [one.desk for one in self._registry.of_agent(agent_id)])
 
     # -- life --
 

@@ -26,6 +26,7 @@ from lodger_daemon.models.contract import ModelRequest, Usage
 from lodger_daemon.spend.contract import Charge, StepUse
 from lodger_daemon.store import inbox_rows, spend_rows
 from lodger_daemon.store.errors import StoreError
+from lodger_daemon.turns.contract import Answer
 from lodger_daemon.turns.core.events import (
     ConversationEvent,
     LoopStatus,
@@ -131,6 +132,10 @@ class Desk:
         """As shown last."""
         self.questions: dict[QuestionId, QuestionAsked] = {}
         """Those on screen, the oldest first."""
+        self.askers: dict[QuestionId, asyncio.Future[Answer | None]] = {}
+        """Of questions that somebody beside the turn's machine waits for; None for one that got no answer."""
+        self.early_answers: dict[QuestionId, Answer] = {}
+        """To such questions, when they came before whoever is to wait: after a restart."""
         self.last_box: BoxKey | None = None
         """Where the latest turn ran calls; None when it ran none."""
         self.last_was_queued = False
@@ -154,6 +159,14 @@ class Desk:
         if self.work is None or self.work.lease != lease:
             raise asyncio.CancelledError
         return self.work
+
+    def tell_asker(self, question_id: QuestionId, answer: Answer | None) -> bool:
+        """Whether somebody beside the machine waited for this answer."""
+        asker = self.askers.get(question_id)
+        if asker is None or asker.done():
+            return False
+        asker.set_result(answer)
+        return True
 
     def publish(self, event: ConversationEvent) -> None:
         if isinstance(event, RetryAnnounced):

@@ -58,6 +58,7 @@ async def withdraw_questions(desk: Desk, only: frozenset[QuestionId] | None = No
     withdrawn = await finish_regardless(desk.services.questions.withdraw(desk.key, only))
     for settled in withdrawn:
         desk.questions.pop(settled.question.asked.question_id, None)
+        desk.tell_asker(settled.question.asked.question_id, None)
         desk.publish(QuestionSettled(settled.question.asked.question_id, "withdrawn"))
     return frozenset(settled.question.asked.question_id for settled in withdrawn)
 

@@ -24,6 +24,7 @@ from lodger_daemon.turns.services import TurnServices
 
 logger = logging.getLogger(__name__)
 
+EXPIRY_LOOK_S: Final = 10.0
 FORGET_AFTER_S: Final = 30 * 60.0
 """Longer than any single request works on a conversation."""
 
@@ -216,7 +217,8 @@ class Registry:
         """Runs while a question is open."""
         book = self._services.questions
         while (wait_s := book.next_expiry_s()) is not None:
-            await self._services.clock.sleep(wait_s)
+            # Not longer: a question that is asked meanwhile may end earlier.
+            await self._services.clock.sleep(min(wait_s, EXPIRY_LOOK_S))
             try:
                 expired = await book.expire_due()
             except OwnershipLost:

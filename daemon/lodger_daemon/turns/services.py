@@ -11,6 +11,7 @@ from lodger_daemon.clock import Clock
 from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.contract import AgentMemory
 from lodger_daemon.models.contract import ModelGateway
+from lodger_daemon.network.contract import AllowedHosts
 from lodger_daemon.notifications.contract import TaskDesk
 from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.randomness import Rng
@@ -85,6 +86,8 @@ class TurnServices:
     """What goes on in folders; None where nobody knows."""
     spend: SpendBook | None = None
     """None = nothing is counted and nothing is limited."""
+    hosts: AllowedHosts | None = None
+    """None = nobody can allow a host for good."""
     tasks: TaskDesk | None = None
     """None = no command goes on in the background."""
 

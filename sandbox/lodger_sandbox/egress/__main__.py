@@ -5,17 +5,26 @@ the boxes' user may not look.
 """
 
 import asyncio
+import concurrent.futures.thread
+import encodings.idna
 import os
 import signal
 import socket
 import sys
 from typing import Final
 
-# At the start, not at the first connection: later these files may be out of reach, or newer than the rest.
 import lodger_sandbox.egress.http_door
-import lodger_sandbox.egress.socks_door  # noqa: F401
+import lodger_sandbox.egress.socks_door
 from lodger_sandbox.egress.control import Broker
 
+LOADED_EARLY: Final = (
+    lodger_sandbox.egress.http_door,
+    lodger_sandbox.egress.socks_door,
+    # The standard library loads these two by itself when it resolves its first name.
+    concurrent.futures.thread,
+    encodings.idna,
+)
+"""At the start, not at the first connection: later these files may be out of reach, or newer than the rest."""
 TOKEN_LIMIT_BYTES: Final = 4096
 
 

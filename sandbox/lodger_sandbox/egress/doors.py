@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from lodger_sandbox.egress.core.addresses import IpAddress
 from lodger_sandbox.egress.core.hosts import Destination
 from lodger_sandbox.egress.dialling import dial
-from lodger_sandbox.egress.gate import Gate
+from lodger_sandbox.egress.gate import Gate, NotAllowed
 
 HELLO_LIMIT_S: Final = 30.0
 """A program that opens a connection and says nothing is let go."""
@@ -37,9 +37,12 @@ class GatedWay:
         await self.gate.admit(self.box, destination)
 
         def judge(address: IpAddress) -> None:
-            self.gate.judge_address(self.box, destination, address)
+            self.gate.judge_address(destination, address)
 
-        return await dial(destination, judge)
+        try:
+            return await dial(destination, judge)
+        except NotAllowed as error:
+            raise self.gate.denied(self.box, destination, str(error)) from None
 
 
 class Doors:

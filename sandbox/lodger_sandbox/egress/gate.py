@@ -69,8 +69,8 @@ class _Pending:
 @dataclass(slots=True)
 class _Box:
     pending: dict[Destination, _Pending] = field(default_factory=dict)
-    granted: dict[Destination, float] = field(default_factory=dict)
-    """Destination to the monotonic time until which it is granted."""
+    remembered: dict[Destination, tuple[bool, float]] = field(default_factory=dict)
+    """A person's word, and the monotonic time until which it holds."""
 
 
 class Gate:
@@ -115,15 +115,15 @@ class Gate:
         """A person's answer.
 
         Args:
-            grant_s: how long the same box may go to the same place without being asked again.
+            grant_s: how long the same holds for this box and this place without being asked again.
         """
         pending = self._asks.get(ask)
         if pending is None or pending.answer.done():
             return
-        if allowed and grant_s > 0:
+        if grant_s > 0:
             for box in self._boxes.values():
-                if box.pending.get(pending.to) is pending and len(box.granted) < GRANT_LIMIT:
-                    box.granted[pending.to] = asyncio.get_running_loop().time() + grant_s
+                if box.pending.get(pending.to) is pending:
+                    _remember(box, pending.to, allowed, grant_s)
         pending.answer.set_result(allowed)
 
     async def admit(self, box: str, to: Destination) -> None:
@@ -135,23 +135,29 @@ class Gate:
             case Pass(entry):
                 self._tell(Passed(box, to, str(entry)))
             case Refused(reason):
-                raise self._denied(box, to, reason)
+                raise self.denied(box, to, reason)
             case Unlisted():
                 known = self._boxes.setdefault(box, _Box())
-                if known.granted.get(to, 0.0) > asyncio.get_running_loop().time():
+                word = _word(known, to)
+                if word is True:
                     self._tell(Passed(box, to, "granted"))
-                elif await self._asked(box, known, to):
+                elif word is None and await self._asked(box, known, to):
                     self._tell(Passed(box, to, "a person"))
                 else:
-                    raise self._denied(box, to, "it is not on the list of allowed hosts and nobody allowed it")
+                    raise self.denied(box, to, "it is not on the list of allowed hosts and nobody allowed it")
             case other:
                 assert_never(other)
 
-    def judge_address(self, box: str, to: Destination, address: IpAddress) -> None:
-        """Of the address that is about to be dialled. Raises: NotAllowed."""
+    def judge_address(self, to: Destination, address: IpAddress) -> None:
+        """Of the address that is about to be dialled; a name may have others that are. Raises: NotAllowed."""
         refused = self._allow.judge_address(address, to.port)
         if refused is not None:
-            raise self._denied(box, to, refused.reason)
+            raise NotAllowed(refused.reason)
+
+    def denied(self, box: str, to: Destination, reason: str) -> NotAllowed:
+        """Tells of it; to be raised."""
+        self._tell(Denied(box, to, reason))
+        return NotAllowed(f"{to}: {reason}")
 
     async def _asked(self, name: str, box: _Box, to: Destination) -> bool:
         pending = box.pending.get(to)
@@ -182,12 +188,21 @@ class Gate:
         if self._daemon_listens:
             self._tell_daemon(AskOver(pending.ask))
 
-    def _denied(self, box: str, to: Destination, reason: str) -> NotAllowed:
-        self._tell(Denied(box, to, reason))
-        return NotAllowed(f"{to}: {reason}")
-
     def _tell(self, event: GateEvent) -> None:
         if self._daemon_listens:
             self._tell_daemon(event)
         else:
             self._untold.append(event)
+
+
+def _word(box: _Box, to: Destination) -> bool | None:
+    allowed, until = box.remembered.get(to, (False, 0.0))
+    return allowed if until > asyncio.get_running_loop().time() else None
+
+
+def _remember(box: _Box, to: Destination, allowed: bool, for_s: float) -> None:
+    now = asyncio.get_running_loop().time()
+    for old in [place for place, (_, until) in box.remembered.items() if until <= now]:
+        del box.remembered[old]
+    if len(box.remembered) < GRANT_LIMIT:
+        box.remembered[to] = (allowed, now + for_s)

@@ -23,8 +23,10 @@ async def conversation(world: World, home: Home, allow: list[str]) -> AsyncItera
     settings.write_text(f"[network]\nallow = {allow!r}\n")
     daemon = await world.daemon(home, endpoint=await world.endpoint())
     assert daemon.first, daemon.last_words()
+    # Nobody is asked, so that everything here is the list's own word.
+    client_info = {"name": "test", "capabilities": ["no_questions"]}
     async with local_client(home.socket) as client:
-        yield await open_conversation(client, cwd=home.workspace)
+        yield await open_conversation(client, cwd=home.workspace, client_info=client_info)
 
 
 async def result(talk: Conversation, command: str) -> str:

@@ -3,13 +3,14 @@
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from lodger_daemon.network.broker_process import find_broker
 from lodger_daemon.network.network import PROXY_URL, Network
+from lodger_daemon.system_clock import SystemClock
 from lodger_sandbox.egress.core.allow import parse_allow_list
 from lodger_tools.box import record as records
 from lodger_tools.box.contract import BoxCall, BoxKey, BoxOutcome, RunCommand
@@ -19,6 +20,16 @@ from support.hub_rig import until
 from support.real_boxes import RealRequests, box_user_for_tests, workspace_for_tests
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+
+
+class Nobody:
+    """Nobody can be asked."""
+
+    def can_ask(self, box: BoxKey) -> bool:
+        return False
+
+    async def ask_about_hosts(self, box: BoxKey, hosts: Sequence[str]) -> frozenset[str] | None:
+        raise AssertionError("nobody is there")
 
 
 class Daemon:
@@ -33,7 +44,9 @@ class Daemon:
             parse_allow_list(allow),
             lambda: (user.uid, user.gid) if os.getuid() == 0 else None,
             lambda *row: self.noted.append(row),
+            SystemClock(),
         )
+        self.network.let_ask(Nobody())
         self.boxes = BoxManager(state / "boxes", RealRequests(state, Path.home()), watcher=self.network)
         self.key = BoxKey("agent-1", str(workspace))
         self.count = 0

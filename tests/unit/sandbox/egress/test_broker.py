@@ -145,6 +145,21 @@ async def test_no_is_told_to_the_program_and_nothing_was_dialled(tmp_path: Path)
         assert there.received == []
 
 
+async def test_a_no_holds_for_a_while_and_for_that_place_only(tmp_path: Path) -> None:
+    """An installer that tries again by itself does not ask the person again."""
+    async with broker_rig(tmp_path) as rig, upstream() as there:
+        waiting = asyncio.create_task(rig.through(connect("localhost", there.port)))
+        rig.daemon.decide((await rig.daemon.event("ask"))["ask"], False, grant_s=60)
+        await waiting
+        assert (await rig.through(connect("localhost", there.port))).startswith(b"HTTP/1.1 403")
+        other = asyncio.create_task(rig.through(connect("localhost", 1)))
+        asked = await rig.daemon.event("ask")
+        assert asked["to"] == "localhost:1"
+        rig.daemon.decide(asked["ask"], False)
+        await other
+        assert there.received == []
+
+
 async def test_a_question_nobody_answers_is_a_no(tmp_path: Path) -> None:
     async with broker_rig(tmp_path, ask_limit_s=0.2) as rig, upstream() as there:
         assert (await rig.through(socks("localhost", there.port))) == b"\5\0" + b"\5\2\0\1" + bytes(6)
