@@ -33,7 +33,9 @@ READING = [
     "sort -k2 -t: a.txt",
     "git branch --show-current",
     "git rev-parse --abbrev-ref HEAD",
-    "git tag -l && git remote -v",
+    "git remote -v",
+    "printf '%s %5d%%\\n' count 3",
+    "date -I",
     "echo hello && pwd",
     "diff -u a.txt b.txt || true",
     "date +%F",
@@ -83,6 +85,18 @@ def test_reading_commands_are_known(command: str) -> None:
         "git remote set-url origin x",
         "git branch new",
         "git branch -D old",
+        "git branch",  # sorted by date it reads objects, which a partial clone fetches by a command of its own
+        "git branch --list",
+        "git tag",
+        "git tag -l",
+        "printf '%n' PATH; ls",  # `ls` is now looked for in a folder named 0
+        "printf 'a%5lln' PATH",
+        "printf '%-*jn' 3 PATH",
+        "date -I 010112002026",
+        "xxd -ac a.txt out.hex",  # xxd reads no bundles: to it this is -a
+        "xxd -bs a.txt out.hex",
+        "xxd -cols 4 out.hex",
+        "tree -Lo 2 out.txt",  # and tree takes the values of a bundle from the words behind it
         "git status",  # a configured file system monitor runs
         "git diff",  # so do external diff and text conversion programs
         "git log",  # and the program that checks signatures
@@ -167,6 +181,31 @@ def test_no_mixture_of_words_gets_past(program: str, words: list[str]) -> None:
     # The first operand of `jq` is a program in its own language.
     assert program == "jq" or ("/etc/passwd" not in words and ".." not in words)
     assert program not in ("sort", "tree") or "-o" not in options
+
+
+def test_a_list_of_branches_of_a_hostile_repository_starts_a_program_which_is_why_it_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    settings_of_it = {
+        "core.repositoryformatversion": "1",
+        "extensions.partialClone": "origin",
+        "remote.origin.promisor": "true",
+        "remote.origin.url": f"ext::touch {tmp_path}/started",
+        "protocol.ext.allow": "always",
+        "branch.sort": "committerdate",
+    }
+    subprocess.run(["git", "init", "-q", tmp_path / "r"], check=True)
+    for name, value in settings_of_it.items():
+        subprocess.run(["git", "-C", tmp_path / "r", "config", name, value], check=True)
+    (tmp_path / "r" / ".git" / "refs" / "heads" / "other").write_text("1" * 40 + "\n")
+    commands = ["git branch", "git branch --show-current", "git remote -v", "git rev-parse --short HEAD"]
+    started = {}
+    for command in commands:
+        subprocess.run(["bash", "-c", command], cwd=tmp_path / "r", capture_output=True, timeout=20)
+        started[command] = (tmp_path / "started").exists()
+        (tmp_path / "started").unlink(missing_ok=True)
+    assert started["git branch"]
+    assert not any(started[command] for command in commands if reads(command))
 
 
 @pytest.mark.parametrize("command", READING)
