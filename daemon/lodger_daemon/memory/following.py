@@ -85,14 +85,18 @@ def _put_apart(published: Published, fetched: str, main: str, paths: Sequence[st
     apart = put_apart(published, fetched, main, held, paths, now_s)
     fresh = held is None or apart is None or _is_another(published, held, apart, paths)
     if fresh:
+        published.seam("before keeping both sides")
         name = f"refs/lodger/conflict/{main[:12]}-{fetched[:12]}"
         for side, oid in (("local", main), ("remote", fetched)):
             published.set_ref(f"{name}/{side}", oid)
+        published.seam("after keeping both sides")
     if apart is None:
         return Conflicting(main, fetched, tuple(paths), parted=False, fresh=True)
+    published.seam("before holding a conflict")
     published.change_refs(
         RefChange(MAIN, apart.head, main), RefChange(REMOTE, fetched, seen), RefChange(HELD, apart.held, held)
     )
+    published.seam("after holding a conflict")
     if not apart.paths:
         return Followed(apart.head != main)
     return Conflicting(main, fetched, apart.paths, parted=True, fresh=fresh)

@@ -76,7 +76,9 @@ def arrange(published: Published, known: Sequence[str], settled: Sequence[str], 
         written |= set(_written(published, commit)) or set(paths)
     left = tuple(path for path in paths if path not in written)
     if not left:
+        published.seam("before ending a conflict")
         published.change_refs(RefChange(HELD, None, held))
+        published.seam("after ending a conflict")
         return Arranged(main, (), ())
     decided = tuple(path for path in paths if path in written)
     if held == main:
@@ -84,7 +86,9 @@ def arrange(published: Published, known: Sequence[str], settled: Sequence[str], 
     apart = put_apart(published, base, main, held, paths, now_s)
     if apart is None:
         return Arranged(base, paths, decided)
+    published.seam("before putting commits below a held one")
     published.change_refs(RefChange(MAIN, apart.head, main), RefChange(HELD, apart.held, held))
+    published.seam("after putting commits below a held one")
     return Arranged(apart.base, apart.paths, decided)
 
 

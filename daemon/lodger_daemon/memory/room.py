@@ -257,7 +257,9 @@ class AgentRoom:
                 stored.write(text)
                 stored.flush()
                 os.fsync(stored.fileno())
+            self.published.seam("before replacing the state of sync")
             fresh.replace(self._state_file)
+            self.published.seam("after replacing the state of sync")
 
 
 def _without_import_faults(state: SyncState) -> SyncState:
