@@ -1,10 +1,12 @@
-"""The boxes that tools run in, with the guard of the workspace's repository around each call that can change files."""
+"""The boxes that tools run in, with the guard of the workspace's repository and the watch over their mounts around each
+call that can change files."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final, TypeVar
 
 from lodger_daemon.workspace_guard.git_guard import GitGuard
+from lodger_daemon.workspace_guard.mount_watch import MountWatch
 from lodger_tools.box.contract import (
     BoxCall,
     BoxKey,
@@ -30,6 +32,7 @@ class GuardedBoxes:
     def __init__(self, boxes: BoxManager, guard: GitGuard) -> None:
         self._boxes = boxes
         self._guard = guard
+        self._mounts = MountWatch(boxes)
 
     async def run(self, key: BoxKey, call: BoxCall, on_output: OutputSink | None = None) -> BoxOutcome:
         return await self._around(key, call, lambda: self._boxes.run(key, call, on_output))
@@ -75,11 +78,13 @@ class GuardedBoxes:
             return await run()
         await self._guard.begin(key)
         try:
+            lost = await self._mounts.check(key)
             outcome = await run()
+            lost += await self._mounts.check(key)
         except BaseException:
             self._guard.lose(key)
             raise
-        return _noted(outcome, await self._guard.end(key))
+        return _noted(outcome, lost + await self._guard.end(key))
 
     async def _afterwards(self, key: BoxKey, outcome: BoxOutcome | None) -> BoxOutcome | None:
         if outcome is None or key.profile not in GUARDED:

@@ -33,6 +33,12 @@ def git_paths(workspace: str) -> tuple[str, ...]:
     return (git, *(f"{git}/{entry.name}" for entry in (*GUARDED, CONFIG)))
 
 
+def protected_paths(workspace: str) -> tuple[str, ...]:
+    """`.git` itself, and what is read-only in it under every profile that guards it."""
+    git = f"{workspace}/.git"
+    return (git, *(f"{git}/{entry.name}" for entry in GUARDED))
+
+
 def guard_git(workspace: str, profile: Profile, facts: HostFacts) -> tuple[tuple[Shown, ...], tuple[ToCreate, ...]]:
     """The binds that protect `.git`, and what has to be made for them. Raises: PolicyRefused."""
     git = f"{workspace}/.git"

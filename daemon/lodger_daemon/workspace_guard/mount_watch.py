@@ -1,0 +1,42 @@
+"""Noticing that a running box has lost a mount, before the next call in it and after each."""
+
+import asyncio
+from typing import Final
+
+from lodger_sandbox.mounts import lost_mounts, mount_points
+from lodger_tools.box.contract import Boxes, BoxKey
+
+TOLD_PATHS: Final = 5
+
+
+class MountWatch:
+    """Event loop only. A box that lost a mount is ended, with everything in it; the next call starts another."""
+
+    def __init__(self, boxes: Boxes) -> None:
+        self._boxes = boxes
+        self._had: dict[BoxKey, tuple[int, frozenset[str]]] = {}
+        """Of each box the pid of its runner and the mounts it had when it was first looked at."""
+
+    async def check(self, key: BoxKey) -> str:
+        """What the model has to know, empty when nothing is lost."""
+        pid = next((box.host_pid for box in self._boxes.statuses() if box.key == key), None)
+        if pid is None:
+            self._had.pop(key, None)
+            return ""
+        has = await asyncio.to_thread(mount_points, pid)
+        if has is None:
+            return ""
+        known_pid, had = self._had.get(key, (0, has))
+        if known_pid != pid:
+            had = has
+            self._had[key] = (pid, has)
+        lost = lost_mounts(key.workspace, had, has)
+        if not lost:
+            return ""
+        await self._boxes.end(key)
+        self._had.pop(key, None)
+        named = ", ".join(lost[:TOLD_PATHS]) + (" and more" if len(lost) > TOLD_PATHS else "")
+        return (
+            f"\n[Something outside replaced {named}, so this box no longer protected it. The box was ended with what "
+            "ran in it; a new one protects it again.]"
+        )

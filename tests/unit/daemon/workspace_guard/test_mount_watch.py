@@ -1,0 +1,104 @@
+"""A mount that someone outside took away, in real boxes."""
+
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from lodger_daemon.randomness import SystemRng
+from lodger_daemon.workspace_guard.git_guard import GitGuard
+from lodger_daemon.workspace_guard.guarded_boxes import GuardedBoxes
+from lodger_sandbox.mounts import lost_mounts, mount_points
+from lodger_tools.box.contract import BoxCall, Boxes, BoxKey, BoxOutcome, RunCommand
+from lodger_tools.box.manager import BoxManager
+from support.real_boxes import RealRequests, box_user_for_tests, workspace_for_tests
+from support.sandbox_users import own
+
+pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+
+
+class Silent:
+    def note(self, agent_id: str, decision: str, workspace: str, what: str) -> None:
+        pass
+
+
+class Rig:
+    def __init__(self, state: Path, workspace: Path) -> None:
+        self.workspace = workspace
+        self.manager = BoxManager(state / "boxes", RealRequests(state, Path.home()))
+        self.watched = GuardedBoxes(self.manager, GitGuard(self.manager, state / "git", SystemRng(), Silent()))
+        self.key = BoxKey("agent-1", str(workspace))
+        self.count = 0
+
+    async def run(self, boxes: Boxes, command: str) -> BoxOutcome:
+        self.count += 1
+        return await boxes.run(self.key, BoxCall(f"mounts/{self.count}", RunCommand(command), str(self.workspace)))
+
+    def pid(self) -> int:
+        return next(box.host_pid for box in self.manager.statuses() if box.key == self.key)
+
+    def replace(self, name: str) -> None:
+        """As git and editors do it outside."""
+        fresh = self.workspace / ".git/fresh"
+        fresh.write_text(".\n")
+        fresh.replace(self.workspace / ".git" / name)
+        own(self.workspace, box_user_for_tests())
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    with workspace_for_tests() as workspace:
+        subprocess.run(("git", "init", "-q", str(workspace)), check=True)  # noqa: ASYNC221 - before anything runs
+        own(workspace, box_user_for_tests())
+        made = Rig(tmp_path, workspace)
+        yield made
+        for box in made.manager.statuses():
+            await made.manager.end(box.key)
+        await made.manager.aclose()
+
+
+PLANT = "echo ../evil > .git/commondir"
+
+
+async def test_a_lost_mount_ends_the_box_before_the_next_call(rig: Rig) -> None:
+    assert (await rig.run(rig.watched, PLANT)).exit_code != 0
+    before = rig.pid()
+    rig.replace("commondir")
+    done = await rig.run(rig.watched, PLANT)
+    assert done.exit_code != 0
+    assert "replaced" in done.text and ".git/commondir" in done.text
+    assert rig.pid() != before
+    assert (rig.workspace / ".git/commondir").read_text() == ".\n"
+    assert "replaced" not in (await rig.run(rig.watched, "true")).text
+
+
+async def test_control_without_the_watch_it_could_be_written(rig: Rig) -> None:
+    assert (await rig.run(rig.manager, PLANT)).exit_code != 0
+    rig.replace("commondir")
+    assert (await rig.run(rig.manager, PLANT)).exit_code == 0
+
+
+async def test_what_is_lost_before_the_first_look_is_missed_by_none(rig: Rig) -> None:
+    await rig.run(rig.manager, "true")
+    rig.replace("config.worktree")
+    assert "config.worktree" in (await rig.run(rig.watched, PLANT)).text
+
+
+async def test_a_folder_that_was_moved_away_is_lost(rig: Rig) -> None:
+    await rig.run(rig.watched, "true")
+    (rig.workspace / ".git/hooks").rename(rig.workspace / ".git/old-hooks")
+    (rig.workspace / ".git/hooks").mkdir()
+    own(rig.workspace, box_user_for_tests())
+    done = await rig.run(rig.watched, "echo x > .git/hooks/pre-commit")
+    assert done.exit_code != 0
+    assert ".git/hooks" in done.text
+
+
+def test_a_process_that_is_gone_has_no_mounts() -> None:
+    assert mount_points(2**22 + 1) is None
+
+
+def test_a_workspace_without_a_repository_lacks_nothing() -> None:
+    assert lost_mounts("/work", {"/", "/work"}, {"/", "/work"}) == ()
