@@ -8,6 +8,7 @@ from functools import partial
 from typing import IO, Final
 
 from lodger_daemon.backends.core.portable import (
+    CONVERSATIONS_LIMIT,
     LINE_LIMIT_BYTES,
     Portable,
     PortableAgent,
@@ -25,7 +26,6 @@ from lodger_daemon.turns.contract import AgentRecord, ConversationError, Convers
 from lodger_daemon.turns.records import append, from_row
 
 PAGE: Final = 500
-CONVERSATIONS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,18 @@ class Porter:
     async def export_agent(self, agent_id: AgentId) -> AsyncIterator[bytes]:
         """Line by line: the agent and all its conversations, also hidden ones. Its memory is in git.
 
-        Raises: ConversationError when there is no such agent.
+        Raises: ConversationError when there is no such agent, or when it has more conversations than a file holds.
         """
         agent = await self._database.read(partial(agent_rows.get, agent_id=agent_id))
         if agent is None:
             raise ConversationError(f"Agent {agent_id} not found")
-        found = await self._database.read(partial(conversation_rows.newest, agent_id=agent_id, limit=CONVERSATIONS))
+        limit = CONVERSATIONS_LIMIT + 1
+        found = await self._database.read(partial(conversation_rows.newest, agent_id=agent_id, limit=limit))
+        if len(found) > CONVERSATIONS_LIMIT:
+            raise ConversationError(
+                f"This agent has more than {CONVERSATIONS_LIMIT} conversations, and a file holds no more. Export the "
+                "conversations one by one."
+            )
         writer = Writer()
         yield writer.head(self._clock.wall())
         yield writer.agent(_portable_agent(agent))

@@ -219,6 +219,18 @@ def test_a_line_that_is_no_object_is_refused(line: bytes) -> None:
         read_portable([sealed(HEAD)[0], line])
 
 
+async def test_an_agent_with_more_than_a_file_holds_is_not_exported_in_part(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await talk(house)
+    conversations = len(await house.conversations.list_conversations(house.key.agent_id))
+    monkeypatch.setattr("lodger_daemon.backends.local.porting.CONVERSATIONS_LIMIT", conversations)
+    assert await exported(house)
+    monkeypatch.setattr("lodger_daemon.backends.local.porting.CONVERSATIONS_LIMIT", conversations - 1)
+    with pytest.raises(ConversationError, match="one by one"):
+        await exported(house)
+
+
 def test_a_line_or_a_file_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lodger_daemon.backends.core.portable.LINE_LIMIT_BYTES", 1_000)
     with pytest.raises(NotPortable, match="longer than"):
