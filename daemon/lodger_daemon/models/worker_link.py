@@ -1,6 +1,7 @@
 """The daemon's end of one model worker: start it, send it orders, hand its reports to those who wait for them."""
 
 import asyncio
+import contextlib
 import json
 import resource
 import socket
@@ -280,7 +281,8 @@ class WorkerLink:
         except asyncio.CancelledError:
             # The half-started worker sees the closed end and goes; it still has to be waited for.
             ours.close()
-            self._process = await starting
+            with contextlib.suppress(OSError):
+                self._process = await starting
             raise
         try:
             await asyncio.wait({pipe.ready}, timeout=self._start_limit_s)
