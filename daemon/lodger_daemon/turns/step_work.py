@@ -1,4 +1,4 @@
-"""The work around one model step: reserve and build, stream, write down."""
+"""The work around one model step: build it, shorten the conversation where it must be, write down how it went."""
 
 import json
 import sqlite3
@@ -10,20 +10,13 @@ from lodger_daemon.backends.core.step_assembly import AssembledCall
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage
 from lodger_daemon.backends.local.backend import BuiltRequest, NotCompacted
 from lodger_daemon.identity import RunId
-from lodger_daemon.models.contract import (
-    Usage,
-)
+from lodger_daemon.models.contract import Usage
 from lodger_daemon.store import conversation_rows, message_rows
 from lodger_daemon.store.run_rows import RunStatus
 from lodger_daemon.turns import records
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
-from lodger_daemon.turns.core.events import (
-    RunStopped,
-    StatusNote,
-    ToolCallRequested,
-    UsageReported,
-)
+from lodger_daemon.turns.core.events import RunStopped, StatusNote, ToolCallRequested, UsageReported
 from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_daemon.turns.desk import Desk, Step, TurnWork
 from lodger_daemon.turns.services import finish_regardless

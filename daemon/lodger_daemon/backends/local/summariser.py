@@ -101,6 +101,7 @@ class Summariser:
                             pass
             return "".join(texts)
         except TimeoutError:
+            # Not as a TIMEOUT, which is tried again: the next try would be as slow.
             raise ModelFailure(FailureKind.BAD_REQUEST, f"no summary within {SUMMARY_LIMIT_S:.0f} s") from None
         finally:
             self.spent(request, usage, sum(map(len, texts)))
