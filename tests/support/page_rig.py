@@ -11,7 +11,6 @@ from support.browser import Browser, Page
 from support.programs import ROOT, Endpoint, Home, Program, World, free_port
 
 ARTIFACTS = ROOT / "test-artifacts"
-BUILT = ROOT / "hub" / "lodger_hub" / "page" / "index.html"
 PHONE = (360, 740)
 
 COMPOSER = "textarea"

@@ -1,3 +1,4 @@
+# ruff: noqa: S608 - only constants of this module are put into statements; values are always bound.
 """What model steps cost, and how far persons raised a limit.
 
     add(connection, charge)                              one row per run; a second one for the same run is ignored
@@ -136,8 +137,7 @@ def of_day(connection: sqlite3.Connection, day: LocalDay, agent_id: AgentId | No
 def agents_of_day(connection: sqlite3.Connection, day: LocalDay) -> tuple[AgentId, ...]:
     """Those that spent something, by id."""
     rows = connection.execute(
-        "SELECT DISTINCT agent_id FROM spend WHERE number >= (SELECT MIN(number) FROM spend WHERE day = ?) "
-        "ORDER BY agent_id",
+        f"SELECT DISTINCT agent_id FROM spend WHERE {_OF_DAY} ORDER BY agent_id",
         (day,),
     )
     return tuple(AgentId(agent_id) for (agent_id,) in rows)
@@ -146,8 +146,7 @@ def agents_of_day(connection: sqlite3.Connection, day: LocalDay) -> tuple[AgentI
 def unpriced_of_day(connection: sqlite3.Connection, day: LocalDay) -> tuple[str, ...]:
     """Handles of models that were used and whose price nobody knows."""
     rows = connection.execute(
-        "SELECT DISTINCT handle FROM spend WHERE number >= (SELECT MIN(number) FROM spend WHERE day = ?) "
-        "AND cost_nano_usd IS NULL ORDER BY handle",
+        f"SELECT DISTINCT handle FROM spend WHERE {_OF_DAY} AND cost_nano_usd IS NULL ORDER BY handle",
         (day,),
     )
     return tuple(handle for (handle,) in rows)
