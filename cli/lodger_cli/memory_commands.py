@@ -128,6 +128,14 @@ def memory_restore(
     run(agent, file, as_json=as_json)
 
 
+@memory.command("check")
+def memory_check(agent: Agent = "", as_json: Json = False) -> None:
+    """Have git look at every object of a memory here, and at the hub's copy where the hub is here too."""
+    from lodger_cli.memory_files import check as run
+
+    run(agent, as_json=as_json)
+
+
 @memory.command("token")
 def memory_token(
     host: Annotated[str, typer.Argument(metavar="HOST", help="`remote` or `mirror`, as in the settings.")],

@@ -1,5 +1,7 @@
-"""`lodger memory export`, `backup` and `restore`: a memory and files outside it. They open the published repository
-themselves, under its lock, so that they work without a daemon and beside one."""
+"""`lodger memory export`, `backup`, `restore` and `check`: a memory and files outside it.
+
+They open the published repository themselves, under its lock, so that they work without a daemon and beside one.
+"""
 
 import asyncio
 import time
@@ -9,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lodger_cli.places import local_daemon, paths
-from lodger_cli.terminal import Exit, fail, say, say_json
+from lodger_cli.terminal import Exit, fail, for_terminal, say, say_json
 from lodger_cli.wire import WireError
 from lodger_daemon.memory.backups import NotRestored, export_files, read_backup, restore, write_backup
 from lodger_daemon.memory.core.commits import Identity
@@ -19,6 +21,8 @@ from lodger_daemon.memory.git import RunningGits
 from lodger_daemon.memory.published import Published
 from lodger_daemon.memory.remote import is_agent_id
 from lodger_daemon.memory.seams import no_seam
+from lodger_hub.git_host.repositories import GitMissing
+from lodger_hub.git_host.upkeep import Checked, Upkeep
 
 T = TypeVar("T")
 
@@ -67,6 +71,29 @@ def bring_back(agent: str, file: str, *, as_json: bool) -> None:
         say(f"The memory of {agent_id} is as in {file} again, as commit {result.head[:12]}.")
     else:
         say(f"The memory of {agent_id} holds what {file} holds already.")
+
+
+def check(agent: str, *, as_json: bool) -> None:
+    """Every object of the published repository, and of the hub's where the hub is here. Ends with an error if one is
+    broken."""
+    agent_id = _agent_here(agent, as_json=as_json)
+    published, hub = paths().agents / agent_id / "published.git", paths().hub / "git" / agent_id / "state.git"
+    found: dict[str, Checked] = {}
+    for place in (published, hub):
+        if place.is_dir():
+            try:
+                found[str(place)] = Upkeep().check(place)
+            except (GitMissing, OSError) as error:
+                fail(str(error), as_json=as_json)
+    if as_json:
+        say_json([{"repository": place, "whole": one.whole, "found": one.text} for place, one in found.items()])
+    else:
+        for name, one in found.items():
+            say(f"{name}: {'whole' if one.whole else 'BROKEN'}")
+            if one.text:
+                say(for_terminal(one.text))
+    if not all(one.whole for one in found.values()):
+        raise SystemExit(int(Exit.FAILED))
 
 
 def _agent_here(agent: str, *, as_json: bool) -> str:

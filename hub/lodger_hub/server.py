@@ -74,7 +74,7 @@ async def serve(options: HubOptions, ready: Callable[[Reach], None] | None = Non
         store = await SqliteHubStore.open(options.state / "hub.db")
         stack.push_async_callback(store.aclose)
         reach = _reach(options, public, listener, lan, certificate)
-        app = await _application(options, store, public, reach)
+        app = await _application(options, store, public, reach, stack)
         configs = [(listener, _config(app, options, options.tls_certificate, options.tls_key))]
         if lan is not None and certificate is not None:
             configs.append((lan, _config(app, options, certificate.certificate, certificate.key)))
@@ -96,8 +96,10 @@ def ready_line(reach: Reach) -> dict[str, object]:
     }
 
 
-async def _application(options: HubOptions, store: HubStore, public: PublicUrl | None, reach: Reach) -> ASGIApp:
-    """Every room of the hub, put together."""
+async def _application(
+    options: HubOptions, store: HubStore, public: PublicUrl | None, reach: Reach, stack: contextlib.AsyncExitStack
+) -> ASGIApp:
+    """Every room of the hub, put together; what has to be ended is put on the stack."""
     book = await prepare_tokens(store, options.state, int(time.time() * 1000))
     lockout = Lockout()
     names = options.public_names | {options.host.lower(), *_lan_names(options)}
@@ -105,12 +107,14 @@ async def _application(options: HubOptions, store: HubStore, public: PublicUrl |
     switchboard = Switchboard(options.limits, store, book.is_live)
     devices = Devices(store, book, gate, switchboard, options.state)
     courier = Courier(store, book.has_device, options.mail)
+    memories = _memory_host(options.state / "git", switchboard)
+    stack.push_async_callback(memories.aclose)
     handlers = Handlers(
         Environments(store, switchboard, gate, devices, courier),
         DeviceRoutes(devices, lambda: reach),
         MailboxRoutes(store, switchboard, options.mail),
         await asyncio.to_thread(Site),
-        _memory_host(options.state / "git", switchboard),
+        memories,
     )
     return hub_app(routes(handlers, gate), gate)
 

@@ -1,6 +1,7 @@
 """The memory git host: a plain ASGI application over `git http-backend` (MEMORY-NOTES.md section 6)."""
 
 import asyncio
+import logging
 import re
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -16,12 +17,14 @@ from lodger_hub.git_host.backend import (
     read_pieces,
     running_backend,
 )
-from lodger_hub.git_host.repositories import MAX_PUSH_BYTES, GitMissing, Repositories
+from lodger_hub.git_host.repositories import MAX_PUSH_BYTES, GitMissing, Repositories, TooManyRepositories
+from lodger_hub.git_host.upkeep import LOOSE_OBJECTS, PACKS, Upkeep, needs_tidying, size_bytes
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
+_LOG: Final = logging.getLogger(__name__)
 _ROUTE: Final = re.compile(
     r"(?:/v1/git)?/(agent-[A-Za-z0-9-]{1,120})/state\.git/(info/refs|git-upload-pack|git-receive-pack)"
 )
@@ -56,6 +59,11 @@ class HostLimits:
     """How long a client may send or take nothing."""
     request_s: float = 300.0
     """A whole request, both ways."""
+    repository_bytes: int = 2 * 1024**3
+    """Of one memory with its history: 10,000 commits of a large one take a tenth. Reading goes on past it."""
+    loose_objects: int = LOOSE_OBJECTS
+    packs: int = PACKS
+    """More of either in a repository, and it is tidied."""
     slots: int = 16
     """Git processes at once; each takes some 10 MB."""
     slot_wait_s: float = 20.0
@@ -83,6 +91,10 @@ class GitHost:
         self._on_head_moved = on_head_moved
         self._limits = limits or HostLimits()
         self._slots = asyncio.Semaphore(self._limits.slots)
+        self._sizes: dict[str, int] = {}
+        """What each repository took on disk when it was looked at, and what has been pushed since."""
+        self._upkeep = Upkeep()
+        self._tidying: set[asyncio.Task[None]] = set()
 
     def head(self, agent_id: str) -> str | None:
         """The commit an agent's `main` points at. Reads one small file."""
@@ -91,6 +103,11 @@ class GitHost:
     def list_agents(self) -> tuple[str, ...]:
         """Agents whose memory is here, oldest first."""
         return self._repositories.list_agents()
+
+    async def aclose(self) -> None:
+        """End upkeep that runs. What it leaves half-done is whole, and is done again after some push."""
+        self._upkeep.stop()
+        await asyncio.gather(*self._tidying, return_exceptions=True)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -105,6 +122,8 @@ class GitHost:
             await answer.refuse(408, "the request took too long")
         except GitMissing as missing:
             await answer.refuse(503, str(missing))
+        except TooManyRepositories as full:
+            await answer.refuse(403, str(full))
         except (BackendFailed, OSError, subprocess.SubprocessError):
             await answer.refuse(500, "git did not answer")
 
@@ -126,15 +145,44 @@ class GitHost:
             verdict.user,
         )
         await asyncio.to_thread(self._repositories.ensure, agent_id)
+        if writes and await self._size_bytes(agent_id) > self._limits.repository_bytes:
+            raise _Refused(413, f"this memory takes all of the {self._limits.repository_bytes} bytes it may")
         before = self.head(agent_id)
         await self._take_slot()
         try:
-            await self._bridge(request, receive, answer)
+            fed_bytes = await self._bridge(request, receive, answer)
         finally:
             self._slots.release()
+        if writes and agent_id in self._sizes:
+            self._sizes[agent_id] += fed_bytes
         after = self.head(agent_id)
         if writes and after is not None and after != before:
             await self._on_head_moved(agent_id, after)
+            self._tidy_soon(agent_id)
+
+    async def _size_bytes(self, agent_id: str) -> int:
+        known = self._sizes.get(agent_id)
+        if known is None:
+            known = await asyncio.to_thread(size_bytes, self._repositories.path(agent_id))
+            self._sizes[agent_id] = known
+        return known
+
+    def _tidy_soon(self, agent_id: str) -> None:
+        """Beside everything, and seldom more than one: the second finds the lock taken."""
+        task = asyncio.create_task(self._tidy(agent_id), name=f"upkeep of {agent_id}")
+        self._tidying.add(task)
+        task.add_done_callback(self._tidying.discard)
+
+    async def _tidy(self, agent_id: str) -> None:
+        place = self._repositories.path(agent_id)
+        try:
+            limits = self._limits
+            if not await asyncio.to_thread(needs_tidying, place, limits.loose_objects, limits.packs):
+                return
+            if await asyncio.to_thread(self._upkeep.tidy, place):
+                self._sizes.pop(agent_id, None)
+        except OSError as fault:
+            _LOG.warning("the upkeep of %s failed: %s", agent_id, fault)
 
     async def _take_slot(self) -> None:
         try:
@@ -143,7 +191,8 @@ class GitHost:
         except TimeoutError:
             raise _Refused(503, "too many requests at once; try again") from None
 
-    async def _bridge(self, request: BackendRequest, receive: Receive, answer: "_Answer") -> None:
+    async def _bridge(self, request: BackendRequest, receive: Receive, answer: "_Answer") -> int:
+        """How many bytes the client sent."""
         async with running_backend(request) as process:
             assert process.stdin is not None
             assert process.stdout is not None
@@ -151,17 +200,18 @@ class GitHost:
             heading = asyncio.create_task(read_head(process.stdout))
             try:
                 # Git may answer before it has read all (a refusal); what follows waits for the end of the body.
-                head, _ = await asyncio.gather(heading, feeding)
+                head, fed_bytes = await asyncio.gather(heading, feeding)
                 await answer.begin(head)
                 async for piece in read_pieces(process.stdout):
                     await answer.piece(piece)
                 await answer.end()
+                return fed_bytes
             finally:
                 feeding.cancel()
                 heading.cancel()
                 await asyncio.gather(feeding, heading, return_exceptions=True)
 
-    async def _feed(self, receive: Receive, into: asyncio.StreamWriter) -> None:
+    async def _feed(self, receive: Receive, into: asyncio.StreamWriter) -> int:
         fed_bytes = 0
         gone = False
         while True:
@@ -183,7 +233,7 @@ class GitHost:
                     gone = True
             if not message.get("more_body", False):
                 into.close()
-                return
+                return fed_bytes
 
 
 class _Answer:

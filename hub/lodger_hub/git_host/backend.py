@@ -16,9 +16,11 @@ from typing import Final
 from lodger_hub.git_host.repositories import find_git, git_environment
 
 MEMORY_LIMIT_BYTES: Final = 768 * 1024 * 1024
-"""Of each git of a request: 16 KB of deltas can make objects of many gigabytes, which git holds whole."""
+"""Of each git of the hub: 16 KB of deltas can make objects of many gigabytes, which git holds whole."""
 _LEAN: Final = ("-c", "pack.threads=1", "-c", "core.packedGitLimit=256m", "-c", "core.packedGitWindowSize=32m")
 """So that the limit on memory is met by a bomb only."""
+_ONLY_MAIN: Final = ("-c", "receive.hideRefs=refs/", "-c", "receive.hideRefs=!refs/heads/main")
+"""A memory is its main: other names would be kept for ever, and no limit of git's counts them."""
 _HEADER_LIMIT_BYTES: Final = 16 * 1024
 _PIECE_BYTES: Final = 64 * 1024
 
@@ -79,6 +81,7 @@ async def running_backend(request: BackendRequest) -> AsyncIterator[asyncio.subp
         "sh",
         find_git(),
         *_LEAN,
+        *_ONLY_MAIN,
         "http-backend",
         env=request.environment(),
         stdin=asyncio.subprocess.PIPE,

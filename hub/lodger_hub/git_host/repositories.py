@@ -17,6 +17,9 @@ MAX_PUSH_BYTES: Final = 96 * 1024 * 1024
 """What one push may hold, in a pack's compressed bytes: an ordinary push has a few kilobytes, the first push of a
 large memory some tens of megabytes."""
 
+MAX_REPOSITORIES: Final = 1000
+"""Each costs some 30 files even when empty, and any machine may name agents."""
+
 _CONFIGURATION: Final[Mapping[str, str]] = {
     "core.hooksPath": "/dev/null",
     "core.fsync": "all",
@@ -36,6 +39,10 @@ _CONFIGURATION: Final[Mapping[str, str]] = {
 
 class GitMissing(Exception):
     """No git in any trusted place. Install git."""
+
+
+class TooManyRepositories(Exception):
+    """The hub holds as many memories as it may."""
 
 
 def find_git() -> str:
@@ -77,10 +84,15 @@ class Repositories:
         return self.root / agent_id / "state.git"
 
     def ensure(self, agent_id: str) -> Path:
-        """The repository, made empty if there is none. A half-made one from a crash is replaced."""
+        """The repository, made empty if there is none. A half-made one from a crash is replaced.
+
+        Raises: TooManyRepositories, GitMissing, OSError.
+        """
         place = self.path(agent_id)
         if place.exists():
             return place
+        if self.root.is_dir() and sum(1 for _ in self.root.iterdir()) >= MAX_REPOSITORIES:
+            raise TooManyRepositories(f"this hub holds {MAX_REPOSITORIES} memories, which is all it takes")
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = place.parent / f"making-{os.getpid()}-{time.monotonic_ns()}.git"
         environment = git_environment()

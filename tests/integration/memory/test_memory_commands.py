@@ -39,6 +39,11 @@ async def _settle_by_hand(world: World) -> None:
     daemon = await world.daemon(two, *hub, endpoint=endpoint)
     assert "Nobody." in (await world.run(two, "memory", "show", "harbour.md")).ok().out
     await daemon.stop()
+    checked = (await world.run(one, "memory", "check", "--json")).ok().json
+    assert [(entry["repository"].rsplit("/", 1)[1], entry["whole"]) for entry in checked] == [
+        ("published.git", True),
+        ("state.git", True),
+    ]
     await write(one, "Ingrid.", agent)
     daemon = await world.daemon(two, "--hub", f"http://127.0.0.1:{free_port()}", *token, endpoint=endpoint)
     await write(two, "Olav.", agent)
