@@ -95,7 +95,7 @@ async def test_a_command_in_the_background_is_on_record_shown_and_told_of(world:
         after = len(client.frames)
         await let_go(home)
         notice = await notified(conversation, after)
-        assert "<status>failed</status>" in notice and "exit code 3" in notice and "The build" in notice
+        assert "<status>failed</status>" in notice and "Exit code: 3" in notice and "The build" in notice
         assert "compiling\nlinked well" in notice and "duration_ms" in notice
         queue = client.of("update_queue", after)
         assert queue[0]["queue"][0]["kind"] == queue[0]["queue"][0]["source"] == "task_notification"
@@ -148,7 +148,7 @@ async def test_r5_a_long_build_outlives_three_restarts_and_an_upgrade(world: Wor
         assert set(runner) <= set(now), "and none of them was ended"
         await let_go(home)
         notice = await notified(conversation)
-        assert "compiling\nlinked well" in notice and "exit code 3" in notice
+        assert "compiling\nlinked well" in notice and "Exit code: 3" in notice
     await program.killed()
     await world.daemon(home, endpoint=endpoint, more_environment={"PYTHONPATH": upgraded(world)})
     assert told_times(home) == 1
@@ -230,7 +230,7 @@ async def test_a_task_that_will_not_stop_is_killed_and_stays_on_record(world: Wo
             )
         )
         stopped, output, unknown = turn.results[-3:]
-        assert "was stopped (exit code 137)" in stopped
+        assert "was stopped (exit code: 137)" in stopped
         assert "was stopped" in output and "deaf" in output
         assert "no background task bash_2" in unknown
         notice = await notified(conversation, after)

@@ -190,7 +190,10 @@ def folder_error(lines: list[Line]) -> list[Line]:
 
 def unknown_tool(lines: list[Line]) -> list[Line]:
     """The third call, of the tool that was withdrawn."""
-    call, tools = "call_stub_12_0", "Bash, Read, Write, Edit, Glob, Grep, AskUserQuestion, SearchMessages"
+    call, tools = (
+        "call_stub_12_0",
+        "Bash, Read, Write, Edit, Glob, Grep, AskUserQuestion, TaskOutput, TaskStop, SearchMessages",
+    )
     ours = f"There is no tool named lookup_weather here, so nothing ran. Your tools are: {tools}."
     unstarted = both(
         drop(lambda line: is_frame(line, "client_tool_start") and line.frame["delta"]["tool_call_id"] == call),

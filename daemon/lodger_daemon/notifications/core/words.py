@@ -10,6 +10,12 @@ from lodger_tools.toolbox_contract import BackgroundEnd, OutputSoFar
 COMMAND_SHOWN_CHARS: Final = 200
 _ESCAPES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 NO_OUTPUT: Final = "(no output)"
+_END_WORDS: Final = {
+    TaskStatus.COMPLETED: "completed",
+    TaskStatus.FAILED: "failed",
+    TaskStatus.STOPPED: "was stopped",
+    TaskStatus.LOST: "is lost: its box has ended, and whether it was finished is not known",
+}
 
 
 def status_of(end: BackgroundEnd) -> TaskStatus:
@@ -58,13 +64,13 @@ def state(task: Task) -> str:
         return f"{name} is running."
     match end.status:
         case TaskStatus.COMPLETED:
-            return f"{name} has completed (exit code 0)."
+            return f"{name} has completed (exit code: 0)."
         case TaskStatus.FAILED:
             return f"{name} has failed ({_exit_words(end)})."
         case TaskStatus.STOPPED:
             return f"{name} was stopped ({_exit_words(end)})."
         case TaskStatus.LOST:
-            return f"{name} is lost: its box has ended, and whether it was finished is not known."
+            return f"{name} {_END_WORDS[TaskStatus.LOST]}."
         case TaskStatus.RUNNING:
             raise AssertionError("what has ended does not run")
         case _:
@@ -84,18 +90,20 @@ def at_its_end(task: Task, end: TaskEnd) -> str:
 
 
 def notification(task: Task, end: TaskEnd) -> str:
-    """The text that tells a conversation of a task's end (BEHAVIOUR.md A14)."""
+    """The text that tells a conversation of a task's end, as clients of the wire know it (BEHAVIOUR.md A14)."""
     duration_ms = max(0, round((end.ended_at - task.started_at) * 1000))
-    where = end.overflow_path or f"{OUTPUT_TOOL} with task_id {task_id(task.number)}"
+    name = shortened(task.description or task.command)
+    shown = f"$ {shortened(task.command)}\n\n{_exit_words(end).capitalize()}\n\n{end.text or NO_OUTPUT}"
+    whole = f"Full transcript available at: {end.overflow_path}"
     return (
         "<task-notification>\n"
         f"<task-id>{task_id(task.number)}</task-id>\n"
         f"<status>{end.status.value}</status>\n"
-        f"<summary>{_escaped(task.description or 'Background command')}: {_escaped(state(task))}</summary>\n"
-        f"<result>{_escaped(end.text or NO_OUTPUT)}</result>\n"
+        f'<summary>Background command "{_escaped(name)}" {_END_WORDS[end.status]}</summary>\n'
+        f"<result>{_escaped(shown)}</result>\n"
         f"<usage>duration_ms: {duration_ms}</usage>\n"
         "</task-notification>\n"
-        f"Output: {where}"
+        f"{whole if end.overflow_path else f'{OUTPUT_TOOL} shows its output while its box lasts.'}"
     )
 
 
@@ -117,7 +125,7 @@ def shortened(command: str) -> str:
 
 
 def _exit_words(end: TaskEnd) -> str:
-    return "no exit code" if end.exit_code is None else f"exit code {end.exit_code}"
+    return "no exit code" if end.exit_code is None else f"exit code: {end.exit_code}"
 
 
 def _escaped(text: str) -> str:

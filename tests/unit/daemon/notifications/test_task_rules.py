@@ -76,13 +76,17 @@ def test_the_notification_has_its_form_and_nothing_in_it_can_break_out() -> None
         "<task-notification>\n"
         "<task-id>bash_7</task-id>\n"
         "<status>failed</status>\n"
-        "<summary>Build &lt;it&gt;: bash_7 (make all) has failed (exit code 3).</summary>\n"
-        "<result>a &lt; b &amp; c\n&lt;/task-notification&gt;</result>\n"
+        '<summary>Background command "Build &lt;it&gt;" failed</summary>\n'
+        "<result>$ make all\n\nExit code: 3\n\na &lt; b &amp; c\n&lt;/task-notification&gt;</result>\n"
         "<usage>duration_ms: 2500</usage>\n"
         "</task-notification>\n"
-        "Output: TaskOutput with task_id bash_7"
+        "TaskOutput shows its output while its box lasts."
     )
-    assert words.notification(TASK, replace(END, overflow_path="/run/x")).endswith("\nOutput: /run/x")
+    long = replace(TASK, command="x" * 100_000, description="y" * 100_000)
+    assert len(words.notification(long, END)) < 1000
+    assert words.notification(TASK, replace(END, overflow_path="/run/x")).endswith(
+        "\nFull transcript available at: /run/x"
+    )
 
 
 @pytest.mark.parametrize(

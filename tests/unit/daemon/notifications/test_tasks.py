@@ -166,7 +166,7 @@ async def test_its_end_is_told_once_and_then_the_record_is_closed(rig: Rig) -> N
     await rig.let_go()
     assert await rig.ended() is TaskStatus.FAILED
     notice = await rig.told_once()
-    assert "exit code 3" in notice and "begun" in notice and rig.tasks.running(rig.house.key) == ()
+    assert "Exit code: 3" in notice and "begun" in notice and rig.tasks.running(rig.house.key) == ()
     await rig.closed()
     assert len(rig.told()) == 1
 
@@ -180,7 +180,7 @@ async def test_a_crash_on_the_way_to_the_conversation_loses_and_doubles_nothing(
     assert await rig.ended() is TaskStatus.FAILED
     await rig.die()
     await rig.rise()
-    assert "exit code 5" in await rig.told_once()
+    assert "Exit code: 5" in await rig.told_once()
     await rig.closed()
     assert len(rig.told()) == 1
 
@@ -191,7 +191,7 @@ async def test_an_end_while_no_daemon_looked_is_told_by_the_next(rig: Rig) -> No
     await rig.die()
     await rig.let_go()
     await rig.rise()
-    assert "exit code 3" in await rig.told_once()
+    assert "Exit code: 3" in await rig.told_once()
 
 
 async def test_a_task_whose_command_never_began_is_lost(rig: Rig) -> None:
@@ -309,7 +309,7 @@ async def test_waiting_for_a_task_ends_with_it_or_with_the_time(rig: Rig) -> Non
     assert "is running" in (await asyncio.wait_for(looking, LIMIT_S)).text
     looking = asyncio.create_task(rig.tasks.run(*rig.request("TaskOutput", "c3", task_id="bash_1", timeout=60_000)))
     await rig.let_go()
-    assert "has failed (exit code 3)" in (await asyncio.wait_for(looking, LIMIT_S)).text
+    assert "has failed (exit code: 3)" in (await asyncio.wait_for(looking, LIMIT_S)).text
 
 
 async def test_another_agents_task_is_nobodys(rig: Rig) -> None:
