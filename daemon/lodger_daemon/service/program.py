@@ -26,6 +26,7 @@ from lodger_daemon.memory.memory import Memory
 from lodger_daemon.models.gateway import Models
 from lodger_daemon.network.audit import NetworkAudit
 from lodger_daemon.network.network import Network
+from lodger_daemon.network.presets import PersonsTools
 from lodger_daemon.notifications.delivery import Delivery
 from lodger_daemon.notifications.tasks import Tasks
 from lodger_daemon.questions.questions import QuestionBook
@@ -224,6 +225,7 @@ async def _run(
         tasks.append(group.create_task(audit.run()))
         # Also without a call to run: boxes of an earlier daemon must be seen, and ended when they stay idle.
         tasks.append(group.create_task(rooms.boxes.start()))
+        tasks.append(group.create_task(_ask_persons_tools(options, foundation.settings, rooms.network)))
         tasks.append(group.create_task(sandbox.keep_looking()))
         tasks.append(group.create_task(clock_watch.keep_looking()))
         tasks.append(group.create_task(rooms.history.keep_up()))
@@ -284,11 +286,10 @@ async def _make_rooms(
     external = ExternalToolRegistry(rng)
     history = HistorySearch(paths.search, foundation.database, clock)
     stack.push_async_callback(history.aclose)
-    guarded = GuardedBoxes(boxes, GitGuard(boxes, paths.state / "guard", rng, GuardAudit(foundation.database, clock)))
-    toolbox = LodgerToolbox(guarded, overflow, hidden_of=own_secrets.values, network=network)
+    boxed = GuardedBoxes(boxes, GitGuard(boxes, paths.state / "guard", rng, GuardAudit(foundation.database, clock)))
+    toolbox = LodgerToolbox(boxed, overflow, hidden_of=own_secrets.values, network=network)
     delivery = Delivery(foundation.database, clock)
-    shell = BackgroundToolbox(toolbox, guarded)
-    tasks = Tasks(foundation.database, shell, clock, settings.shell.foreground_s, delivery)
+    tasks = Tasks(foundation.database, BackgroundToolbox(toolbox, boxed), clock, settings.shell.foreground_s, delivery)
     folders = FolderBoxes(boxes, rng)
     workplaces = Workplaces(boxes, folders, clock, tasks)
     services = TurnServices(
@@ -310,6 +311,7 @@ async def _make_rooms(
     )
     conversations = Conversations(services)
     delivery.to(conversations)
+    boxed.let_ask(conversations.git_asker)
     # In this order, so that the calls of stopped turns go on in their boxes and the next daemon collects them.
     stack.push_async_callback(conversations.aclose, boxes.aclose)
     stack.push_async_callback(workplaces.aclose)
@@ -342,6 +344,14 @@ def _turn_options(options: DaemonOptions, foundation: _Foundation) -> TurnOption
         default_mode=foundation.settings.permissions.mode,
         ceiling=foundation.settings.permissions.ceiling,
     )
+
+
+async def _ask_persons_tools(options: DaemonOptions, settings: Settings, network: Network) -> None:
+    """Beside the start: some of these programs take a second to say what they are configured to use."""
+    wanted = settings.network.presets
+    if wanted:
+        tools = PersonsTools(options.paths.home, options.environment)
+        network.add_presets(await asyncio.to_thread(tools.entries, wanted))
 
 
 async def _adopt_known(rooms: _Rooms) -> None:

@@ -14,9 +14,9 @@ from lodger_daemon.turns import (
     call_work,
     closing_work,
     judge_work,
-    network_work,
     preparing,
     question_work,
+    side_questions,
     spend_work,
     step_work,
     streaming,
@@ -154,8 +154,8 @@ class ConversationActor:
 
     def answer(self, question_id: QuestionId, answer: Answer) -> None:
         self.desk.questions.pop(question_id, None)
-        if question_id.startswith(network_work.ID_PREFIX):
-            network_work.answered(self.desk, question_id, answer)
+        if side_questions.is_beside(question_id):
+            side_questions.answered(self.desk, question_id, answer)
             return
         self.feed(told.AnswerGiven(question_id, answer))
 

@@ -32,6 +32,8 @@ from lodger_daemon.turns.contract import (
 )
 from lodger_daemon.turns.conversation_editor import ConversationEditor
 from lodger_daemon.turns.core.events import DeviceStateChanged, NumberedEvent, QuestionSettled
+from lodger_daemon.turns.desk import Desk
+from lodger_daemon.turns.git_work import GitConfigAsker
 from lodger_daemon.turns.intake import Intake
 from lodger_daemon.turns.judge_work import look_at_answer
 from lodger_daemon.turns.network_work import NetworkAsker
@@ -57,7 +59,11 @@ class Conversations:
         self._intake = Intake(services, self._registry)
         self._states = RuntimeStates(services, self._registry)
         self._editor = ConversationEditor(services, self._registry)
-        self.network_asker = NetworkAsker(lambda agent_id: [one.desk for one in self._registry.of_agent(agent_id)])
+        self.network_asker = NetworkAsker(self._desks_of)
+        self.git_asker = GitConfigAsker(self._desks_of)
+
+    def _desks_of(self, agent_id: AgentId) -> list[Desk]:
+        return [one.desk for one in self._registry.of_agent(agent_id)]
 
     # -- life --
 

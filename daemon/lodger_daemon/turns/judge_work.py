@@ -13,8 +13,8 @@ from lodger_daemon.turns.core.calls import Call, CallProgress, MustAsk
 from lodger_daemon.turns.core.events import DeviceStateChanged
 from lodger_daemon.turns.desk import Desk, TurnWork
 from lodger_daemon.turns.judging import as_progress
-from lodger_daemon.turns.network_work import HOSTS_TOOL
 from lodger_daemon.turns.question_work import progress_of_question, withdraw_questions
+from lodger_daemon.turns.side_questions import is_beside
 from lodger_daemon.turns.step_work import check_input, is_external
 from lodger_tools.box.contract import PinnedFile
 from lodger_tools.json_value import JsonObject
@@ -53,7 +53,7 @@ async def look_at_answer(
     A person may allow what the rules would ask about, but not what they deny or no tool can use.
     """
     work = desk.work
-    if question.asked.tool_name == HOSTS_TOOL:
+    if is_beside(question.asked.question_id):
         return answer, None
     if not isinstance(answer, Allow) or answer.updated_input is None or work is None:
         return answer, None

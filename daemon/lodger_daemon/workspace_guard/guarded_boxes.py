@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final, TypeVar
 
+from lodger_daemon.workspace_guard.contract import GitAsker
 from lodger_daemon.workspace_guard.git_guard import GitGuard
 from lodger_daemon.workspace_guard.mount_watch import MountWatch
 from lodger_tools.box.contract import (
@@ -33,6 +34,10 @@ class GuardedBoxes:
         self._boxes = boxes
         self._guard = guard
         self._mounts = MountWatch(boxes)
+
+    def let_ask(self, asker: GitAsker) -> None:
+        """From now on the person is asked about what the guard puts back."""
+        self._guard.let_ask(asker)
 
     async def run(self, key: BoxKey, call: BoxCall, on_output: OutputSink | None = None) -> BoxOutcome:
         return await self._around(key, call, lambda: self._boxes.run(key, call, on_output))
