@@ -23,6 +23,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "arguments": {"tool_calls": [CALL]},
     "many-small-pieces": {"content": "A"},
 }
+NAMELESS: dict[str, Any] = {"tool_calls": [{"index": 0, "function": {"arguments": FRAGMENT}}]}
+"""Held back by the worker, which waits for the name of the call."""
 
 
 @asynccontextmanager
@@ -83,6 +85,20 @@ async def test_is_broken_off(delta: dict[str, Any], tmp_path: Path, monkeypatch:
         assert failure is not None
         assert failure.kind is FailureKind.BAD_REQUEST
         assert size < 2 * 1024 * 1024
+
+
+async def test_arguments_of_a_call_that_never_gets_a_name_are_broken_off(tmp_path: Path) -> None:
+    async with endless(NAMELESS) as (url, left), asyncio.timeout(30):
+        size, failure = await taken(url, left, tmp_path, 0)
+    assert failure is not None and size == 0
+    assert (failure.kind, "without a name" in failure.message) == (FailureKind.BAD_REQUEST, True)
+
+
+async def test_a_stream_that_says_nothing_for_ever_is_broken_off(tmp_path: Path) -> None:
+    async with endless({"nothing": "A" * 100_000}) as (url, left), asyncio.timeout(60):
+        size, failure = await taken(url, left, tmp_path, 0)
+    assert failure is not None and size == 0
+    assert (failure.kind, "256 MiB" in failure.message) == (FailureKind.BAD_REQUEST, True)
 
 
 async def test_control_without_the_limit_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,13 @@ from lodger_daemon.models.contract import (
     ToolCallChunk,
     Usage,
 )
-from lodger_daemon.models.core.failures import cut_short, failure_of_event, page_instead_of_stream
+from lodger_daemon.models.core.failures import (
+    CALLS_LIMIT,
+    cut_short,
+    failure_of_event,
+    page_instead_of_stream,
+    too_much,
+)
 from lodger_daemon.models.core.json_fields import as_count, as_list, as_object, as_text, parse_object
 from lodger_daemon.models.core.sse import EventReader
 from lodger_daemon.models.core.surrogates import PairJoiner, whole_characters
@@ -132,6 +138,8 @@ class AnthropicStream:
                 if text := as_text(block.get("thinking")):
                     chunks.append(ReasoningChunk(whole_characters(text)))
             case "tool_use":
+                if len(self._call_index) >= CALLS_LIMIT:
+                    raise too_much(f"more than {CALLS_LIMIT} tool calls")
                 number = self._call_index[index] = len(self._call_index)
                 call_id = as_text(block.get("id")) or f"toolu_{self._id_prefix}_{number}"
                 chunks.append(ToolCallChunk(number, call_id, whole_characters(as_text(block.get("name"))), ""))

@@ -12,6 +12,8 @@ from lodger_tools.json_value import Json, JsonObject
 BODY_LIMIT_BYTES: Final = 256 * 1024
 """Of an error's body; the rest is not read."""
 MESSAGE_LIMIT_CHARS: Final = 2000
+CALLS_LIMIT: Final = 1000
+"""Tool calls of one answer. Providers allow 128 at once; each costs a decision and a place in the journal."""
 
 _BY_CODE: Final[Mapping[str, FailureKind]] = {
     "context_length_exceeded": FailureKind.CONTEXT_OVERFLOW,
@@ -158,6 +160,11 @@ def page_instead_of_stream() -> ModelFailure:
     return ModelFailure(
         FailureKind.BAD_REQUEST, "The provider answered with a web page; check its address (base_url).", status=200
     )
+
+
+def too_much(what: str) -> ModelFailure:
+    """Of an answer that no model means. Asked again, it would come again."""
+    return ModelFailure(FailureKind.BAD_REQUEST, f"The provider's answer has {what} and was cut off.")
 
 
 def cut_short(output_seen: bool) -> ModelFailure:

@@ -14,7 +14,13 @@ from lodger_daemon.models.contract import (
     ToolCallChunk,
     Usage,
 )
-from lodger_daemon.models.core.failures import cut_short, failure_of_event, page_instead_of_stream
+from lodger_daemon.models.core.failures import (
+    CALLS_LIMIT,
+    cut_short,
+    failure_of_event,
+    page_instead_of_stream,
+    too_much,
+)
 from lodger_daemon.models.core.inline_thinking import InlineThinking
 from lodger_daemon.models.core.json_fields import as_list, as_object, as_text, parse_object
 from lodger_daemon.models.core.openai_usage import usage_in
@@ -34,6 +40,9 @@ _FINISH: Final = {
     "content_filter": FinishReason.CONTENT_FILTER,
 }
 
+_WAITING_LIMIT_CHARACTERS: Final = 1024 * 1024
+"""Of arguments before the id and name of their call, which the servers that are late with them send in the next
+chunk. What waits is reported to nobody, so no other limit sees it."""
 _REASONING_FIELDS: Final = ("reasoning_content", "reasoning")
 
 
@@ -213,6 +222,8 @@ class OpenAiStream:
         self._output_seen = True
         if not call.announced and not (call.call_id and call.name):
             call.waiting += text
+            if len(call.waiting) > _WAITING_LIMIT_CHARACTERS:
+                raise too_much("a tool call without a name")
             return
         self._emit(call, text, chunks)
 
@@ -228,6 +239,8 @@ class OpenAiStream:
         call = self._current.get(slot)
         # Some servers put every call at index 0 and tell them apart by id and name only.
         if call is None or (call_id and name and call.call_id and call_id != call.call_id):
+            if len(self._calls) >= CALLS_LIMIT:
+                raise too_much(f"more than {CALLS_LIMIT} tool calls")
             call = _Call(len(self._calls))
             self._calls.append(call)
             self._current[slot] = call

@@ -103,7 +103,8 @@ def _number(value: Json, unit_s: float) -> float | None:
             value = float(value)
         except ValueError:
             return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value * unit_s < _LONGEST_S:
+    # Compared before it is multiplied: a whole number of JSON may be larger than any float.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _LONGEST_S / unit_s:
         return None
     return value * unit_s
 

@@ -11,7 +11,7 @@ import httpx
 from lodger_daemon.models.contract import FailureKind, ModelFailure
 from lodger_daemon.models.core.adapting import refused_field, without
 from lodger_daemon.models.core.dialects import StreamDecoder, decoder_for
-from lodger_daemon.models.core.failures import BODY_LIMIT_BYTES, failure_of_response
+from lodger_daemon.models.core.failures import BODY_LIMIT_BYTES, failure_of_response, too_much
 from lodger_daemon.models.core.frames import ListedModel, ListOrder, Report, StepOrder
 from lodger_daemon.models.core.json_fields import parse_object
 from lodger_daemon.models.core.model_lists import listed_models
@@ -27,6 +27,9 @@ _KEEP_WARM_S: Final = 120.0
 _TAIL_LIMIT_S: Final = 1.0
 """How long the end of an answered request is waited for, so that its connection can be used again."""
 _WHOLE_LIMIT_BYTES: Final = 32 * 1024 * 1024
+_STREAM_LIMIT_BYTES: Final = 256 * 1024 * 1024
+"""Of one streamed answer, with everything in it that becomes no chunk: signs of life without end, or blocks of a kind
+nobody knows. A long answer comes in some 40 MB, most of it the dress of single tokens."""
 _ANTHROPIC_VERSION: Final = "2023-06-01"
 
 
@@ -171,7 +174,11 @@ async def _pass_on(
         for chunk in decoder.whole(await _read_limited(pieces, _WHOLE_LIMIT_BYTES)):
             put(chunk)
         return
+    room_bytes = _STREAM_LIMIT_BYTES
     async for piece in pieces:
+        room_bytes -= len(piece)
+        if room_bytes < 0:
+            raise too_much(f"more than {_STREAM_LIMIT_BYTES // (1024 * 1024)} MiB")
         for chunk in decoder.feed(piece):
             put(chunk)
         if decoder.ended:

@@ -185,3 +185,12 @@ def test_without_a_system_prompt_the_tools_carry_the_mark() -> None:
     )
     tools = encode_anthropic(request, PROVIDER, "m")["tools"]
     assert [("cache_control" in tool) for tool in tools] == [False, True]  # type: ignore[union-attr]
+
+
+def test_calls_without_end_are_refused() -> None:
+    decoder = AnthropicStream("anthropic", "p1")
+    block: JsonObject = {"type": "tool_use", "id": "c", "name": "Bash"}
+    with pytest.raises(ModelFailure, match="1000 tool calls"):
+        for number in range(2000):
+            event: JsonObject = {"type": "content_block_start", "index": number, "content_block": block}
+            decoder.feed(b"data: %s\n\n" % json.dumps(event).encode())

@@ -121,6 +121,8 @@ def test_what_only_mentions_the_window_is_no_overflow(status: int, words: str) -
         ({}, {"message": "Please retry after 5 moons"}, None),
         ({}, {"message": "try again later"}, None),
         ({}, {"retry_after": True}, None),
+        ({}, {"retry_after": 10**400}, None),  # more than any float
+        ({}, {"retry_after_ms": 10**400}, None),
         ({}, {"retry_after": "nan"}, None),
         ({}, {"retry_after": -1}, None),
         ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s"}, {}, 360.0),

@@ -183,6 +183,15 @@ def test_an_endless_line_is_refused() -> None:
             decoder.feed(b"x" * 2**20)
 
 
+def test_calls_without_end_are_refused_before_they_cost_time() -> None:
+    decoder = OpenAiStream("other", "p1")
+    with pytest.raises(ModelFailure, match="1000 tool calls") as caught:
+        for number in range(2000):
+            call = {"id": f"c{number}", "function": {"name": "Bash"}}
+            decoder.feed(b"data: %s\n\n" % json.dumps({"choices": [{"delta": {"tool_calls": [call]}}]}).encode())
+    assert caught.value.kind is FailureKind.BAD_REQUEST
+
+
 def test_an_answer_in_one_piece_counts() -> None:
     body = {"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 1}}
     assert OpenAiStream("other", "p1").whole(json.dumps(body).encode()) == [
