@@ -107,7 +107,8 @@ class ChatRoom:
         self._screen.flush()
         asking = asyncio.create_task(ask_person(question, self._prompt.answer))
         if not await self._until_changed(asking, lambda: question_id not in self._open or self._lost):
-            note("(it was settled elsewhere)")
+            if not self._lost:
+                note("(it was settled elsewhere)")
             return
         self._open.pop(question_id, None)
         await give_answer(self._client, self._runtime, question, asking.result())
@@ -131,16 +132,19 @@ class ChatRoom:
         return True
 
     async def _follow(self) -> None:
-        async for frame in self._client.events():
-            if frame.get("runtime") not in (None, self._runtime):
-                continue
-            match frame.get("type"):
-                case "control_request":
-                    self._open.setdefault(frame["request_id"], frame)
-                case "lodger_question_settled":
-                    self._open.pop(frame["request_id"], None)
-                case _:
-                    self._screen.show(frame)
+        try:
+            async for frame in self._client.events():
+                if frame.get("runtime") not in (None, self._runtime):
+                    continue
+                match frame.get("type"):
+                    case "control_request":
+                        self._open.setdefault(frame["request_id"], frame)
+                    case "lodger_question_settled":
+                        self._open.pop(frame["request_id"], None)
+                    case _:
+                        self._screen.show(frame)
+                self._changed.set()
+        finally:
+            # Also after a fault of ours: nobody shall go on typing to a screen that shows nothing any more.
+            self._lost = True
             self._changed.set()
-        self._lost = True
-        self._changed.set()
