@@ -8,7 +8,7 @@ import logging
 import socket
 import subprocess
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,7 @@ from lodger_daemon.network.broker_link import BrokerGone, BrokerLink
 from lodger_daemon.network.broker_process import find_broker, start_broker
 from lodger_daemon.network.contract import HostAsker
 from lodger_daemon.network.host_questions import HostQuestions
-from lodger_sandbox.egress.core.allow import AllowList
+from lodger_sandbox.egress.core.allow import AllowList, Entry
 from lodger_sandbox.egress.core.wire import Decide, End, ForgetBox, Ping, Serve, SetAllowList
 from lodger_tools.box import record as records
 from lodger_tools.box.contract import BoxKey, BoxLost, BoxProfile
@@ -70,6 +70,7 @@ class Network:
         """
         self._place = place
         self._allow = allow
+        self._presets: tuple[Entry, ...] = ()
         self._broker_user = broker_user
         self._note = note
         self._questions = HostQuestions(clock, self._decide)
@@ -92,7 +93,15 @@ class Network:
     def allow(self, allow: AllowList) -> None:
         """Holds for the next connection, and for those that wait."""
         self._allow = allow
-        self._say(SetAllowList(allow))
+        self._say(SetAllowList(self._whole_list()))
+
+    def add_presets(self, entries: Sequence[Entry]) -> None:
+        """What the person's tools are configured to use, beside the list."""
+        self._presets = tuple(entries)
+        self._say(SetAllowList(self._whole_list()))
+
+    def _whole_list(self) -> AllowList:
+        return AllowList(tuple(dict.fromkeys((*self._allow.entries, *self._presets))))
 
     async def box_started(self, found: records.FoundBox) -> None:
         """A box runs, new or adopted; called before the first call in it. A box without a way out is not an error:
@@ -197,7 +206,7 @@ class Network:
                 _log.warning("the egress broker is not there (try %d): %s", attempt + 1, error)
                 continue
             self._link = link
-            self._say(SetAllowList(self._allow))
+            self._say(SetAllowList(self._whole_list()))
             for name in set(self._boxes) - known:
                 self._serve(name)
             return

@@ -17,6 +17,7 @@ from lodger_daemon.models.core.providers import split_handle
 from lodger_daemon.spend.core.limits import NANO_PER_USD, Limits, SpendLimits
 from lodger_daemon.spend.core.prices import Price, price_per_million
 from lodger_sandbox.egress.core.allow import AllowList, parse_allow_list
+from lodger_sandbox.egress.core.presets import Preset
 from lodger_tools.permissions.core.judge import RuleSet
 from lodger_tools.permissions.core.modes import Mode
 from lodger_tools.permissions.core.rules import BadRule, parse_rule
@@ -173,6 +174,9 @@ class NetworkSettings(_Section):
     allow: tuple[str, ...] = Field(default=(), strict=False)
     """`example.org`, `*.example.org:443`, `10.0.0.0/8:5432`, `[fd00::1]:22`; without a port 80 and 443. An empty list
     lets nothing out."""
+
+    presets: tuple[Preset, ...] = Field(default=(), strict=False)
+    """Also what these tools of the person are configured to use: `pip`, `npm`, `cargo`, `git`."""
 
     @field_validator("allow")
     @classmethod
