@@ -218,5 +218,8 @@ def _hub(world: World, conversations: list[str], clients: int, at_s: float) -> A
 
 def _notices(world: World, conversations: list[str], clients: int, at_s: float) -> Act:
     """Background work that has ended; now and then so much that the queue has to drop some."""
-    conversation, count = world.chance.choice(conversations), world.chance.choice((1, 2, 3, 3, 3, 120))
+    conversation, count = (
+        world.chance.choice(conversations),
+        world.chance.choice((1, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 110)),
+    )
     return Act(at_s, f"{count} notices", lambda run: run.give_notice(conversation, count))

@@ -326,8 +326,9 @@ class Stream:
         return item
 
     async def aclose(self) -> None:
-        await asyncio.sleep(self._provider.world.between(0, 0.05))
+        # As the gateway does: the order to close is out at once, whoever waits for it or not.
         self.is_open = False
+        await asyncio.sleep(self._provider.world.between(0, 0.05))
 
 
 class SimModels:

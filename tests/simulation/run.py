@@ -11,8 +11,12 @@ import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from typing import Final
 
 from simulation.run_seed import Verdict, play_seed
+
+TELL_EVERY: Final = 1_000
+"""Seeds between two lines about how far a long run has come."""
 
 
 @dataclass
@@ -67,6 +71,8 @@ def main() -> int:
     began, summary = time.monotonic(), Summary()
     for verdict in play_all(range(options.first, options.first + options.seeds), options.workers):
         summary.add(verdict)
+        if summary.played % TELL_EVERY == 0:
+            print(summary.text(time.monotonic() - began), flush=True)
         if verdict.fault is None:
             continue
         print(f"seed {verdict.seed}: {verdict.fault[:400]}" if options.go_on else course(verdict), flush=True)

@@ -8,7 +8,7 @@ from simulation.mutations import ELSEWHERE, MUTATIONS, Mutation, caught_by
 from simulation.run import be_quiet
 from simulation.run_seed import play_seed
 
-SEARCHED = range(1, 401)
+SEARCHED = range(1, 301)
 
 
 @pytest.mark.timeout(900)

@@ -54,7 +54,7 @@ class World:
     lives: list[Life] = field(default_factory=list)
     owner: Life | None = None
     """The daemon that started last: it alone is let into boxes, and only its requests move a conversation on."""
-    sent_numbers: dict[tuple[str, int], str] = field(default_factory=dict)
+    sent_numbers: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     """What each event number of a conversation stands for: one thing, for everybody and for ever."""
     inspector: sqlite3.Connection | None = None
     digest: int = 0
