@@ -1,6 +1,5 @@
 """`lodger join`: make this machine one of those behind a hub, with a token of its own."""
 
-import os
 import socket
 import urllib.parse
 from pathlib import Path
@@ -11,6 +10,7 @@ from lodger_cli.pinning import fetch_certificate
 from lodger_cli.places import paths
 from lodger_cli.terminal import Exit, fail, say, say_json
 from lodger_cli.wire import WireError
+from lodger_daemon.models.keys import write_durably
 
 CERTIFICATE_FILE: Final = "hub.pem"
 TOKEN_FILE: Final = "hub.token"  # noqa: S105 - the name of its file
@@ -56,11 +56,4 @@ def _is_safe(url: str) -> bool:
 
 def _write_private(file: Path, text: str) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.replace(file)
+    write_durably(file, text)
