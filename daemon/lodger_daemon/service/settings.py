@@ -175,7 +175,7 @@ class NetworkSettings(_Section):
     """`example.org`, `*.example.org:443`, `10.0.0.0/8:5432`, `[fd00::1]:22`; without a port 80 and 443. An empty list
     lets nothing out."""
 
-    presets: tuple[Preset, ...] = Field(default=(), strict=False)
+    presets: tuple[Annotated[Preset, Field(strict=False)], ...] = Field(default=(), strict=False)
     """Also what these tools of the person are configured to use: `pip`, `npm`, `cargo`, `git`."""
 
     @field_validator("allow")

@@ -6,6 +6,7 @@ import pytest
 
 from lodger_daemon.service.settings import Settings, SettingsError, load_settings, parse_settings
 from lodger_daemon.service.settings_file import SettingsFile
+from lodger_sandbox.egress.core.presets import Preset
 from lodger_tools.permissions.core.modes import Mode
 
 
@@ -99,4 +100,5 @@ def test_the_example_of_the_page_is_usable() -> None:
     example = page.partition("```toml\n")[2].partition("```")[0]
     settings = parse_settings(example.encode(), "the page")
     assert settings.spend.limits().turn.nano_usd == 2_500_000_000
+    assert settings.network.presets == tuple(Preset)
     assert settings.spend.own_prices()["mine/large"].base.cached == 100_000
