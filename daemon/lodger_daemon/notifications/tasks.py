@@ -264,6 +264,14 @@ class Tasks:
             task = await self._ended_within(task, STOP_WITHIN_S)
         return ToolOutcome("error" if task.end is None else "success", words.state(task))
 
+    async def stop(self, conversation: ConversationKey, number: int) -> Task | None:
+        """End a running task of a conversation, for a person; as it stands after that. None = none such runs."""
+        watched = self._watched.get(TaskNumber(number))
+        if watched is None or watched.task.conversation != conversation:
+            return None
+        await self._shell.stop(watched.task.background)
+        return await self._ended_within(watched.task, STOP_WITHIN_S)
+
     async def _own(self, call: CallKey, number: int) -> Task | None:
         """A task of the same agent: its conversations share their boxes."""
         task = await self._database.read(partial(task_rows.get, number=number))

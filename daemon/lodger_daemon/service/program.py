@@ -28,6 +28,7 @@ from lodger_daemon.network.audit import NetworkAudit
 from lodger_daemon.network.network import Network
 from lodger_daemon.network.presets import PersonsTools
 from lodger_daemon.notifications.delivery import Delivery
+from lodger_daemon.notifications.stop_command import StopCommand
 from lodger_daemon.notifications.tasks import Tasks
 from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.randomness import SystemRng
@@ -414,6 +415,7 @@ def _make_router(
                 "lodger_memory_sync": care.sync,
                 "lodger_memory_resolve": care.resolve,
                 "lodger_search": SearchCommand(rooms.history).answer,
+                "lodger_background_stop": StopCommand(rooms.tasks, rooms.boxes).answer,
                 "lodger_export": porting.export,
                 "lodger_import": porting.import_,
             },

@@ -201,10 +201,15 @@ class BoxManager:
 
     async def stop_all(self, key: BoxKey) -> int:
         box = self._boxes.get(key)
-        if box is None:
-            return 0
+        return 0 if box is None else await self._stop_in(box, "stop_all")
+
+    async def stop_leftovers(self, key: BoxKey) -> int:
+        """Kill what earlier calls left running in the boxes of this key; returns how many processes that were."""
+        return sum([await self._stop_in(box, "stop_leftovers") for box in self._of(key)])
+
+    async def _stop_in(self, box: Box, what: str) -> int:
         try:
-            answer = await box.link.ask("stop_all")
+            answer = await box.link.ask(what)
         except (BoxLost, TimeoutError):
             await self._bury(box)
             return 0

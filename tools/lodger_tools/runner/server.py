@@ -118,6 +118,9 @@ class Server:
                 connection.send({"is": "answer", "id": header["id"], **self._listing()})
             case "stop_all":
                 connection.send({"is": "answer", "id": header["id"], "stopped": self._children.kill_all()})
+            case "stop_leftovers":
+                ended = self._children.make_room(self._running_pids())
+                connection.send({"is": "answer", "id": header["id"], "stopped": ended})
             case "door":
                 self._door(connection, header["id"], header["port"])
             case "end":

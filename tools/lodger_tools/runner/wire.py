@@ -11,7 +11,8 @@ Daemon to runner (`do`):
     leave   id                                          tell no more of this call; it goes on
     read    id key offset limit                         kept output from there on; a negative offset counts from its end
     cancel  key                                         TERM to the call's group, KILL 2 s later
-    list    id · ping id · stop_all id · end id
+    list    id · ping id · end id
+    stop_all id · stop_leftovers id                     KILL to all processes, or to those of no running call
     door    id port                                     a socket that listens in the box's network
 
 Runner to daemon (`is`):
@@ -23,7 +24,7 @@ Runner to daemon (`is`):
                                                         the one end of a call; text
     unknown id                                          a resumed key that this runner never saw
     dropped id                                          a key whose outcome is no longer kept; never run again
-    answer  id …                                        to list, ping, stop_all and end; to door with the socket beside
+    answer  id …                                        to list, ping, stop_… and end; to door with the socket beside
                                                         it (SCM_RIGHTS), or with `error`; to read with known, start,
                                                         total and ended | payload
 

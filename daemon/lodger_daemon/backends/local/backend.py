@@ -54,6 +54,10 @@ DESCRIPTION_HOLDS_S: Final = 60.0
 
 TOO_MANY_BYTES: Final = 413
 """HTTP's status for a body that a provider does not take."""
+
+REMINDED_COMMAND_CHARS: Final = 100
+"""Of each process in the background, which the model knows by its id."""
+
 REMINDERS_TOKENS: Final = 300
 """What reminders add to a message that waits, when a compaction is planned before they are known."""
 
@@ -376,11 +380,16 @@ class LocalBackend:
             memory_states=self._memory.reminders(standing.agent.id),
             toolset=tuple(tool.name for tool in self.tools(standing)),
             git_branch=(text_of(git, "branch") or None) if git is not None else None,
-            background=tuple(text_of(one, "command") for one in left),
+            background=tuple(map(_in_short, left)),
         )
         reminders, shown = reminders_for(now, transcript.shown, update)
         content: JsonObject = {**message.content, "reminders": reminders, "shown": shown}
         return replace(message, content=content)
+
+
+def _in_short(process: JsonObject) -> str:
+    command = " ".join(text_of(process, "command").split())[:REMINDED_COMMAND_CHARS]
+    return f"{text_of(process, 'process_id')}: {command}"
 
 
 def _nobody_waits() -> None:

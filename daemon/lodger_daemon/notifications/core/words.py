@@ -8,6 +8,7 @@ from lodger_tools.json_value import JsonObject
 from lodger_tools.toolbox_contract import BackgroundEnd, OutputSoFar
 
 COMMAND_SHOWN_CHARS: Final = 200
+COMMAND_LISTED_CHARS: Final = 2000
 _ESCAPES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 NO_OUTPUT: Final = "(no output)"
 _END_WORDS: Final = {
@@ -112,7 +113,8 @@ def shown_process(task: Task) -> JsonObject:
     return {
         "process_id": task_id(task.number),
         "kind": "bash",
-        "command": task.command,
+        # Sent with every status, several times a turn.
+        "command": task.command[:COMMAND_LISTED_CHARS],
         "started_at_ms": round(task.started_at * 1000),
         "status": task.status.value,
         "exit_code": task.end.exit_code if task.end is not None else None,

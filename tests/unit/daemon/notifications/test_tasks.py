@@ -12,9 +12,10 @@ from lodger_daemon.identity import CallKey, ConversationKey, RunId, ToolCallId
 from lodger_daemon.inbox.core.items import CancelCause, InboxItem, Source
 from lodger_daemon.notifications.contract import TaskStatus
 from lodger_daemon.notifications.delivery import LOOK_AGAIN_S, Delivery, Line
+from lodger_daemon.notifications.stop_command import StopCommand
 from lodger_daemon.notifications.tasks import Tasks
 from lodger_daemon.store import inbox_rows, task_rows
-from lodger_daemon.turns.contract import Receipt, Submission
+from lodger_daemon.turns.contract import ConversationError, Receipt, Submission
 from lodger_tools.box.contract import BoxKey
 from lodger_tools.box.manager import BoxManager
 from lodger_tools.json_value import Json
@@ -331,3 +332,27 @@ async def test_a_secret_in_the_output_of_a_task_is_redacted_everywhere(rig: Rig)
     second = await rig.run("TaskOutput", "c3", task_id="bash_1", offset=28_000)
     assert "hunt" not in first.text + second.text and "nter2" not in second.text
     assert "TOKEN=<REDACTED>" in second.text and second.text.endswith("end\n")
+
+
+async def test_a_person_ends_one_thing_or_everything(rig: Rig) -> None:
+    await rig.open()
+    for number in (1, 2, 3):
+        await rig.run("Bash", f"c{number}", command="while :; do read line <go; done", run_in_background=True)
+    left = await rig.run("Bash", "c4", command="(setsid sleep 600 &)")
+    assert "1 process still runs" in left.text
+    command = StopCommand(rig.tasks, rig.boxes)
+    key = rig.house.key
+    names: dict[str, Json] = {"agent_id": str(key.agent_id), "conversation_id": str(key.conversation_id)}
+    assert await command.answer({**names, "process_id": "bash_2"}) == {"stopped": ["bash_2"]}
+    assert await rig.ended(2) is TaskStatus.STOPPED
+    box = f"box-{rig.boxes.statuses()[0].host_pid}"
+    assert await command.answer({**names, "process_id": box}) == {"stopped": [box]}
+    assert len(rig.tasks.running(key)) == 2, "what belongs to a task is no leftover"
+    for nothing in ({**names, "process_id": "bash_2"}, {**names, "process_id": "bash_x"}, {"agent_id": "agent-1"}):
+        with pytest.raises(ConversationError):
+            await command.answer(nothing)
+    other = {**names, "conversation_id": "other"}
+    with pytest.raises(ConversationError):
+        await command.answer({**other, "process_id": "bash_1"})
+    assert await command.answer(names) == {"stopped": ["bash_3", "bash_1"]}
+    assert await command.answer(names) == {"stopped": []}
