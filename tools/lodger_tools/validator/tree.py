@@ -42,13 +42,17 @@ class _Role(StrEnum):
     """Which rules hold in a folder."""
 
     V1_ROOT = "v1_root"
-    V1_PROMPT = "v1_prompt"
+    V1_CORE = "v1_core"
+    V1_REFERENCE = "v1_reference"
     V1_FREE = "v1_free"
     V2_ROOT = "v2_root"
     V2_NOTES = "v2_notes"
     SKILLS = "skills"
     SKILL = "skill"
     SKILL_FREE = "skill_free"
+
+
+_V1_PROMPT: Final = frozenset({_Role.V1_CORE, _Role.V1_REFERENCE})
 
 
 @dataclass(slots=True)
@@ -58,6 +62,10 @@ class _Sum:
     files: int = 0
     size_bytes: int = 0
     core_bytes: int = 0
+    longest_bytes: int = 0
+    """Of the paths in it, as they read from here."""
+    depth: int = 0
+    """Folders between it and its deepest file."""
     read_only: list[str] = field(default_factory=list)
     """Paths below this folder that v1 front matter locks."""
     findings: list[Finding] = field(default_factory=list)
@@ -164,7 +172,7 @@ class TreeValidator:
 
     def _folder(self, tree: str, role: _Role, prefix: str) -> _Sum:
         known = self._clean.get((tree, role))
-        if known is not None and _fits(prefix, self._limits):
+        if known is not None and self._fits_below(known, prefix):
             return known
         total = _Sum()
         entries = self._entries(tree)
@@ -202,16 +210,27 @@ class TreeValidator:
         else:
             total.findings.append(Finding(path, Rule.MODE, _mode_text(entry.mode)))
 
+    def _fits_below(self, known: _Sum, prefix: str) -> bool:
+        """A folder that is clean where it was first seen may lie too deep here."""
+        limits = self._limits
+        return (
+            len(prefix.encode()) + known.longest_bytes <= limits.path_bytes
+            and prefix.count("/") + known.depth <= limits.depth
+        )
+
     def _subfolder(self, entry: Entry, role: _Role, path: str, name: str, total: _Sum) -> None:
         below = self._folder(entry.oid, role, path + "/")
         total.files += below.files
         total.size_bytes += below.size_bytes
         total.core_bytes += below.core_bytes
+        total.longest_bytes = max(total.longest_bytes, len(name.encode()) + 1 + below.longest_bytes)
+        total.depth = max(total.depth, 1 + below.depth)
         total.read_only += [f"{name}/{locked}" for locked in below.read_only]
         total.findings += below.findings
 
     def _file(self, entry: Entry, role: _Role, path: str, name: str, total: _Sum) -> None:
         total.files += 1
+        total.longest_bytes = max(total.longest_bytes, len(name.encode()))
         markdown = name.casefold().endswith(".md")
         limit = self._limits.markdown_bytes if markdown else self._limits.file_bytes
         try:
@@ -246,9 +265,9 @@ class TreeValidator:
         if role is _Role.SKILLS:
             text = "a skill is a folder: skills/NAME/SKILL.md"
             total.findings.append(Finding(path, Rule.STRUCTURE, text))
-        if role is _Role.V2_ROOT or (role is _Role.V1_PROMPT and path.startswith("system/")):
+        if role in {_Role.V2_ROOT, _Role.V1_CORE}:
             total.core_bytes += len(data)
-        if role is _Role.V1_PROMPT and (front.fields or {}).get("read_only") == "true":
+        if role in _V1_PROMPT and (front.fields or {}).get("read_only") == "true":
             total.read_only.append(name)
 
 
@@ -273,7 +292,7 @@ def _fits(path: str, limits: Limits) -> bool:
 def _role_below(role: _Role, name: str) -> _Role:
     match role:
         case _Role.V1_ROOT:
-            return {"skills": _Role.SKILLS, "system": _Role.V1_PROMPT, "reference": _Role.V1_PROMPT}.get(
+            return {"skills": _Role.SKILLS, "system": _Role.V1_CORE, "reference": _Role.V1_REFERENCE}.get(
                 name, _Role.V1_FREE
             )
         case _Role.V2_ROOT:
@@ -282,7 +301,7 @@ def _role_below(role: _Role, name: str) -> _Role:
             return _Role.SKILL
         case _Role.SKILL | _Role.SKILL_FREE:
             return _Role.SKILL_FREE
-        case _Role.V1_PROMPT | _Role.V1_FREE | _Role.V2_NOTES:
+        case _Role.V1_CORE | _Role.V1_REFERENCE | _Role.V1_FREE | _Role.V2_NOTES:
             return role
 
 
@@ -301,7 +320,7 @@ def _front_faults(fields: dict[str, str] | None, role: _Role, name: str) -> Iter
     for key in needed:
         if not fields.get(key):
             yield f"front matter: {key} is missing or empty"
-    known = _V2_KEYS if v2 else _V1_KEYS if role is _Role.V1_PROMPT else None
+    known = _V2_KEYS if v2 else _V1_KEYS if role in _V1_PROMPT else None
     for key in fields:
         if known is not None and key not in known:
             yield f"front matter: unknown key {printable(key)}; only {', '.join(sorted(known))} may stand here"
