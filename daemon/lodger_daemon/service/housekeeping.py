@@ -38,4 +38,6 @@ async def _prune_notices(database: Database, before: WallTime) -> None:
 
 
 async def _forget_events(database: Database, before: WallTime) -> None:
-    await database.write(lambda connection: event_rows.forget_before(connection, before))
+    # Each part is a commit of its own, so that messages are taken in between.
+    while await database.write(lambda connection: event_rows.forget_before(connection, before)):
+        pass

@@ -6,7 +6,7 @@
     after(connection, key, number, limit) -> tuple[EventRow, ...]     oldest first
     newest(connection, key, limit) -> tuple[EventRow, ...]            oldest first
     keep_newest(connection, key, rows)                    forget all but the newest rows of a conversation
-    forget_before(connection, before)                     forget what is older, of every conversation
+    forget_before(connection, before) -> bool             forget what is older, of every conversation, a part at a time
     forgotten(connection, key) -> int                     the greatest number that was forgotten; 0 for none
 
 A block is committed before one of its numbers is used. After a crash numbering goes on behind the block
@@ -24,6 +24,7 @@ from lodger_daemon.store import conversation_rows
 from lodger_daemon.store.errors import StateConflict
 
 FORGET_AT_ONCE: Final = 5_000
+"""Rows of one transaction. Measured: 45 to 80 ms on a busy machine, in which no other write goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,9 @@ def keep_newest(connection: sqlite3.Connection, key: ConversationKey, rows: int)
         _forget(connection, conversation, first_to_go[0])
 
 
-def forget_before(connection: sqlite3.Connection, before: WallTime) -> None:
-    """At most `FORGET_AT_ONCE` rows of each conversation, so that one call never holds up the others for long."""
+def forget_before(connection: sqlite3.Connection, before: WallTime) -> bool:
+    """At most `FORGET_AT_ONCE` rows of all conversations together. Whether there may be more to forget."""
+    left = FORGET_AT_ONCE
     for (conversation,) in connection.execute("SELECT number FROM conversations").fetchall():
         oldest = connection.execute(
             "SELECT number, at FROM events WHERE conversation = ? ORDER BY number LIMIT 1", (conversation,)
@@ -105,9 +107,12 @@ def forget_before(connection: sqlite3.Connection, before: WallTime) -> None:
         last = connection.execute(
             "SELECT MAX(number) FROM (SELECT number, at FROM events WHERE conversation = ? ORDER BY number LIMIT ?) "
             "WHERE at < ?",
-            (conversation, FORGET_AT_ONCE, before),
+            (conversation, left, before),
         ).fetchone()
-        _forget(connection, conversation, last[0])
+        left -= _forget(connection, conversation, last[0])
+        if left <= 0:
+            return True
+    return False
 
 
 def forgotten(connection: sqlite3.Connection, key: ConversationKey) -> int:
@@ -119,9 +124,11 @@ def forgotten(connection: sqlite3.Connection, key: ConversationKey) -> int:
     return int(row[0]) if row is not None else 0
 
 
-def _forget(connection: sqlite3.Connection, conversation: int, up_to: int) -> None:
-    connection.execute("DELETE FROM events WHERE conversation = ? AND number <= ?", (conversation, up_to))
+def _forget(connection: sqlite3.Connection, conversation: int, up_to: int) -> int:
+    """How many rows went."""
+    gone = connection.execute("DELETE FROM events WHERE conversation = ? AND number <= ?", (conversation, up_to))
     connection.execute(
         "UPDATE conversations SET forgotten_event_number = MAX(forgotten_event_number, ?) WHERE number = ?",
         (up_to, conversation),
     )
+    return gone.rowcount

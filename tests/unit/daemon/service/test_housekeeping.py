@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from lodger_daemon.clock import WallTime
 from lodger_daemon.service.housekeeping import EVENTS_KEPT_S, EVERY_S, keep_house
 from lodger_daemon.store import conversation_rows, event_rows
@@ -30,20 +32,22 @@ class Noticing(TestClock):
         self._waited.clear()
 
 
-async def test_events_are_kept_for_two_weeks(tmp_path: Path) -> None:
+async def test_events_are_kept_for_two_weeks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_rows, "FORGET_AT_ONCE", 1)
     clock = Noticing()
     database = Database.open(tmp_path / "lodger.db", clock=clock)
     now = clock.wall()
     await database.write(lambda c: conversation_rows.ensure(c, KEY, now))
     await database.write(lambda c: event_rows.reserve_numbers(c, KEY, 9))
-    rows = (EventRow(1, now, "text", "{}"), EventRow(2, WallTime(now + EVERY_S), "text", "{}"))
+    late = WallTime(now + EVERY_S)
+    rows = (EventRow(1, now, "text", "{}"), EventRow(2, now, "text", "{}"), EventRow(3, late, "text", "{}"))
     await database.write(lambda c: event_rows.insert(c, KEY, rows))
     keeping = asyncio.ensure_future(keep_house(database, OverflowFolder(tmp_path / "overflow"), clock))
     await clock.until_waited_on()
     assert await database.read(lambda c: event_rows.after(c, KEY, 0)) == rows
     clock.advance(EVENTS_KEPT_S + 1)
     await clock.until_waited_on()
-    assert await database.read(lambda c: event_rows.after(c, KEY, 0)) == rows[1:]
+    assert await database.read(lambda c: event_rows.after(c, KEY, 0)) == rows[2:]
     keeping.cancel()
     await asyncio.wait({keeping})
     await database.aclose()

@@ -283,6 +283,25 @@ async def test_events_of_every_conversation_are_forgotten_by_age(tmp_path: Path)
     await database.aclose()
 
 
+async def test_events_are_forgotten_a_part_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_rows, "FORGET_AT_ONCE", 4)
+    database = open_database(tmp_path)
+    for key in (KEY, OTHER_KEY):
+        await database.write(lambda c, key=key: conversation_rows.ensure(c, key, NOW))
+        await database.write(lambda c, key=key: event_rows.reserve_numbers(c, key, 9))
+        rows = [EventRow(number, NOW, "text", "{}") for number in (1, 2, 3)]
+        await database.write(lambda c, key=key, rows=rows: event_rows.insert(c, key, rows))
+
+    async def kept() -> list[int]:
+        return [len(await database.read(lambda c, key=key: event_rows.after(c, key, 0))) for key in (KEY, OTHER_KEY)]
+
+    assert await database.write(lambda c: event_rows.forget_before(c, LATER)) is True
+    assert await kept() == [0, 2]
+    assert await database.write(lambda c: event_rows.forget_before(c, LATER)) is False
+    assert await kept() == [0, 0]
+    await database.aclose()
+
+
 async def test_the_outbox_delivers_until_it_is_told(tmp_path: Path) -> None:
     database = open_database(tmp_path)
     await database.write(lambda c: conversation_rows.ensure(c, KEY, NOW))
