@@ -59,8 +59,8 @@ def make_policy(request: BoxRequest, program: Program, facts: HostFacts) -> Poli
     _refuse_bad_paths(request, program)
     _refuse_bad_workspace(request, profile, facts)
     _refuse_bad_mounts(request, facts)
-    veils = tuple(path for path in VEILED if facts.kind(path) is PathKind.FOLDER)
     private = _private_folders(request, profile, facts)
+    veils = _veils(request, private, facts)
     guarded, missing = _guard(request, profile, facts)
     asked = (*_workspace_entries(request, profile), *guarded, *_mount_entries(request))
     toolchains = _toolchains(request, profile, facts)
@@ -154,6 +154,12 @@ def _refuse_bad_mounts(request: BoxRequest, facts: HostFacts) -> None:
         if facts.kind(mount.source) in (PathKind.MISSING, PathKind.OTHER, PathKind.LINK):
             kind = facts.kind(mount.source).value
             raise PolicyRefused(f"{mount.source} cannot be shown: it is no folder or file ({kind}).")
+
+
+def _veils(request: BoxRequest, private: Sequence[PrivateFolder], facts: HostFacts) -> tuple[str, ...]:
+    """A veil is sealed, so it must be no place where something else is mounted: root's home is both."""
+    others = {*(folder.path for folder in private), *(mount.target for mount in request.mounts)}
+    return tuple(path for path in VEILED if facts.kind(path) is PathKind.FOLDER and path not in others)
 
 
 def _private_folders(request: BoxRequest, profile: Profile, facts: HostFacts) -> tuple[PrivateFolder, ...]:

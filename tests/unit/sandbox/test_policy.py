@@ -292,3 +292,15 @@ def test_words_for_people() -> None:
     assert "At most 512 processes, 4096 MiB" in text
     assert "Environment: PATH, SECRET." in text
     assert "do not print" not in text
+
+
+def test_a_home_that_would_be_veiled_stays_writable() -> None:
+    request = replace(REQUEST, home="/root", workspace="/srv/other", masks=())
+    made = policy(request, with_kinds({"/root": PathKind.FOLDER}))
+    assert made.veils == ("/home",)
+    assert PrivateFolder("/root", 0o700, REQUEST.limits.home_bytes) in made.private
+
+
+def test_a_mount_in_place_of_a_veiled_folder_is_not_sealed() -> None:
+    request = replace(REQUEST, mounts=(Mount("/srv/other", "/var/spool", writable=True),))
+    assert "/var/spool" not in policy(request, with_kinds({"/var/spool": PathKind.FOLDER})).veils
