@@ -35,8 +35,13 @@ def validate_commit(
     except BadObject as error:
         return (Finding("", Rule.COMMIT, str(error)),)
     report = trees.validate(commit.tree)
-    locked = tuple(_read_only_faults(commit.tree, report.read_only, parent_trees, trees))
+    locked = locked_findings(commit.tree, parent_trees, trees)
     return (*commit_findings(commit, limits), *report.findings, *locked)[: limits.findings]
+
+
+def locked_findings(tree: str, parent_trees: Sequence[str], trees: TreeValidator) -> tuple[Finding, ...]:
+    """What a tree does to paths that its parents' trees lock; nothing without parents."""
+    return tuple(_read_only_faults(tree, trees.validate(tree).read_only, parent_trees, trees))
 
 
 def _commit_faults(commit: Commit, limits: Limits) -> Iterator[Finding]:

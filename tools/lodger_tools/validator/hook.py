@@ -37,14 +37,27 @@ def read_size(oid: str) -> int:
         raise KeyError(oid) from None
 
 
+def _parent_trees() -> tuple[str, ...]:
+    """Of the commit before, and of the one that is being merged in."""
+    found = []
+    for name in ("HEAD^{tree}", "MERGE_HEAD^{tree}"):
+        argv = ["git", "rev-parse", "-q", "--verify", name]
+        asked = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False, timeout=30)
+        if asked.returncode == 0:
+            found.append(asked.stdout.decode().strip())
+    return tuple(found)
+
+
 def main() -> int:
     """0 when the index may become a commit, 1 with the reasons on stderr when not."""
+    from lodger_tools.validator.commit import locked_findings
     from lodger_tools.validator.tree import TreeValidator
 
-    report = TreeValidator(read_object, read_size).validate(_git("write-tree").decode().strip())
-    for finding in report.findings:
+    trees, tree = TreeValidator(read_object, read_size), _git("write-tree").decode().strip()
+    findings = (*trees.validate(tree).findings, *locked_findings(tree, _parent_trees(), trees))
+    for finding in findings:
         sys.stderr.write(f"memory: {finding}\n")
-    return 1 if report.findings else 0
+    return 1 if findings else 0
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from pathlib import Path
 import lodger_tools.validator.hook as hook
 from support.plain_boxes import agent_environment, agent_git
 
+AUTHOR = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+
 
 def test_hook_refuses_and_accepts(tmp_path: Path) -> None:
     program = tmp_path / "lodger" / "validator"
@@ -29,3 +31,23 @@ def test_hook_refuses_and_accepts(tmp_path: Path) -> None:
     (checkout / "bad.md").unlink()
     accepted = run()
     assert (accepted.returncode, accepted.stderr) == (0, "")
+
+    note = "---\nname: n\ndescription: d\n---\n"
+    (checkout / "agent.toml").write_text('name = "Ada"\nread_only = ["rules.md"]\n')
+    (checkout / "rules.md").write_text(note)
+    assert run().returncode == 0
+    agent_git(checkout, *AUTHOR, "commit", "-q", "-m", "rules")
+    (checkout / "other.md").write_text(note)
+    assert run().returncode == 0
+    (checkout / "rules.md").rename(checkout / "moved.md")
+    refused = run()
+    assert (refused.returncode, "rules.md: is read_only" in refused.stderr) == (1, True)
+    agent_git(checkout, "reset", "-q", "--hard")
+    # A merge may bring in what the other side has of it.
+    agent_git(checkout, "checkout", "-q", "-b", "side")
+    (checkout / "rules.md").write_text(note + "changed elsewhere\n")
+    agent_git(checkout, *AUTHOR, "commit", "-q", "-a", "-m", "from elsewhere")
+    agent_git(checkout, "checkout", "-q", "-")
+    agent_git(checkout, *AUTHOR, "merge", "-q", "--no-ff", "--no-commit", "side")
+    merging = run()
+    assert (merging.returncode, merging.stderr) == (0, "")
