@@ -62,14 +62,14 @@ def _model(model: Facts, now: float) -> list[str]:
 
 
 def _boxes(boxes: list[Facts]) -> list[str]:
-    return [
-        f"Boxes      {len(boxes)} running",
-        *(
-            f"{_INDENT}{box['workspace']} of {box['agent_id']}: {box['running_calls']} call(s), "
-            f"{box['leftovers']} process(es) in the background, idle for {span(box['idle_s'])}"
-            for box in boxes
-        ),
-    ]
+    return [f"Boxes      {len(boxes)} running", *(_INDENT + _box(box) for box in boxes)]
+
+
+def _box(box: Facts) -> str:
+    calls, tasks = box["running_calls"], box.get("background", 0)
+    text = f"{box['workspace']} of {box['agent_id']}: {calls} call(s), {tasks} background task(s), "
+    text += f"{box['leftovers']} process(es) left running"
+    return text if calls or tasks else f"{text}, idle for {span(box['idle_s'])}"
 
 
 def _questions(questions: Facts, now: float) -> list[str]:

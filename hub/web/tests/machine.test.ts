@@ -77,10 +77,16 @@ test("who asks, what works and what comes next are named", () => {
     questions: { pending: 1, open: [{ ...place, tool: "Bash", asked_at: 99_990 }] },
     queues: [{ ...place, turn_since: 99_940, waiting: 2, parked: 0 }],
     uplink: { state: "waiting", last_contact: 99_000, next_attempt_at: 100_012, reason: "refused" },
-    boxes: [{ workspace: "/w", running_calls: 1, leftovers: 1, idle_s: 0 }],
+    boxes: [
+      { workspace: "/w", running_calls: 1, background: 2, leftovers: 1, idle_s: 0 },
+      { workspace: "/v", running_calls: 0, background: 1, leftovers: 0, idle_s: 0 },
+      { workspace: "/u", running_calls: 0, background: 0, leftovers: 0, idle_s: 7 },
+    ],
   };
   assert.equal(line(facts, "Question"), "Bash in c of a, asked 10 s ago");
   assert.equal(line(facts, "At work"), "c of a: a turn since 1 min ago, 2 messages waiting");
   assert.equal(line(facts, "Hub"), "waiting, last heard 17 min ago, refused, next attempt in 12 s");
-  assert.equal(line(facts, "Box in /w"), "1 at work, 1 left running in the background");
+  assert.equal(line(facts, "Box in /w"), "1 at work, 2 in the background, 1 left running");
+  assert.equal(line(facts, "Box in /v"), "1 in the background");
+  assert.equal(line(facts, "Box in /u"), "idle for 7 s");
 });

@@ -63,12 +63,13 @@ def test_background_work_models_and_jumps_are_shown() -> None:
         "idle_s": 61.0,
     }  # fmt: skip
     told = lines(
-        boxes=[box],
+        boxes=[box, {**box, "leftovers": 0, "background": 1, "idle_s": 0.0}],
         model={**healthy()["model"], "used": [used(60, 3600)]},
         clock={"ahead_of_hub_s": None, "compared_at": None, "jumps": [{"at": NOW - 60, "by_s": 3600.0}]},
         agents=[agent("conflict", "conflict in a.md", served=False)],
     )
-    assert "/work of agent-1: 0 call(s), 2 process(es) in the background, idle for 1 min" in told
+    assert "/work of agent-1: 0 call(s), 0 background task(s), 2 process(es) left running, idle for 1 min" in told
+    assert "/work of agent-1: 0 call(s), 1 background task(s), 0 process(es) left running\n" in told
     assert "openai/gpt: last answer 1 min ago, last failure 1 h ago (quota: no more)" in told
     assert "no hub's to compare with; jumped 1 h forward (or the machine slept) 1 min ago" in told
     assert "openai/gpt (nobody serves it here)" in told

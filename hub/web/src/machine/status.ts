@@ -62,9 +62,11 @@ function boxLines(boxes: readonly Frame[]): StatusLine[] {
   if (!boxes.length) return [{ name: "Boxes", text: "none running" }];
   return boxes.map((box) => {
     const calls = asNumber(box["running_calls"]) ?? 0;
+    const tasks = asNumber(box["background"]) ?? 0;
     const left = asNumber(box["leftovers"]) ?? 0;
-    const doing = calls ? `${calls} at work` : `idle for ${Math.round(asNumber(box["idle_s"]) ?? 0)} s`;
-    return { name: `Box in ${asText(box["workspace"])}`, text: `${doing}${left ? `, ${left} left running in the background` : ""}` };
+    const working = [calls ? `${calls} at work` : "", tasks ? `${tasks} in the background` : ""].filter(Boolean);
+    const doing = working.join(", ") || `idle for ${Math.round(asNumber(box["idle_s"]) ?? 0)} s`;
+    return { name: `Box in ${asText(box["workspace"])}`, text: `${doing}${left ? `, ${left} left running` : ""}` };
   });
 }
 
