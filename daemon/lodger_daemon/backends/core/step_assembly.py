@@ -69,7 +69,8 @@ class StepAssembly:
         for index in sorted(self._calls):
             call = self._calls[index]
             tool_call_id = call.tool_call_id or f"{fallback_id}-{index}"
-            if tool_call_id in seen:
+            while tool_call_id in seen:
+                # Again and again: a model may have chosen the very id that this makes.
                 tool_call_id = f"{tool_call_id}-{index}"
             seen.add(tool_call_id)
             arguments = "".join(call.fragments)

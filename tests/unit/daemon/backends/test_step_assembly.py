@@ -39,3 +39,15 @@ def test_only_the_last_call_of_a_cut_step_is_cut_and_only_if_incomplete() -> Non
     assert [c.cut for c in assembled(half, whole, finish=FinishReason.LENGTH)] == [False, True]
     assert [c.cut for c in assembled(whole, finish=FinishReason.LENGTH)] == [False]
     assert [c.cut for c in assembled(whole, half)] == [False, False]
+
+
+def test_an_id_made_for_a_repeated_one_is_not_one_the_model_chose() -> None:
+    found = assembled(
+        ToolCallChunk(0, "a", "Bash", "{}"),
+        ToolCallChunk(1, "a-2", "Bash", '{"command":"ls"}'),
+        ToolCallChunk(2, "a", "Bash", '{"command":"rm x"}'),
+        ToolCallChunk(3, "a-2-2", "Bash", "{}"),
+        ToolCallChunk(4, "a-2", "Bash", "{}"),
+    )
+    ids = [one.tool_call_id for one in found]
+    assert ids[:2] == ["a", "a-2"] and len(set(ids)) == len(ids)
