@@ -32,7 +32,7 @@ SUITES = (
     Suite("story", ("tests/integration", f"--ignore={KILL}", f"--ignore={MEMORY}", f"--ignore={NEWCOMER}"), 480),
     Suite("memory", (MEMORY,), 420),
     Suite("kill", (KILL,), 420),
-    Suite("simulator", ("tests/simulation",), 240),
+    Suite("simulator", ("tests/simulation",), 300),
     Suite("attacks", ("tests/attacks",), 480),
     Suite("browser", ("tests/browser", NEWCOMER), 480),
 )

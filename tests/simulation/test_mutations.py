@@ -10,6 +10,9 @@ from simulation.run_seed import play_seed
 
 SEARCHED = range(1, 301)
 
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+"""Of processes that were killed in the middle."""
+
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)

@@ -22,6 +22,9 @@ FRESH_AT_LEAST = 10
 
 SOAK_SEEDS = 20_000
 
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+"""Of processes that were killed in the middle."""
+
 
 @pytest.fixture(autouse=True)
 def quiet() -> None:
