@@ -50,10 +50,10 @@ export function go(path: string): void {
 
 /** The pairing code of a link, which is taken out of the address at once. */
 export function takePairingCode(): string {
-  const found = /^#pair=([A-Za-z0-9 -]{1,64})$/.exec(decodeURIComponent(location.hash.slice(0, 200)));
-  if (location.hash.startsWith("#pair=")) {
-    history.replaceState(null, "", "/");
-    route.value = { view: "machines" };
-  }
-  return found?.[1] ?? "";
+  const { hash } = location;
+  if (!hash.startsWith("#pair=")) return "";
+  history.replaceState(null, "", "/");
+  route.value = { view: "machines" };
+  // Not decoded as a whole: a lone % in somebody's link would end the page before it has begun.
+  return /^#pair=([A-Za-z0-9 -]{1,64})$/.exec(hash.slice(0, 200).replaceAll("%20", " "))?.[1] ?? "";
 }

@@ -88,3 +88,29 @@ test("links lead to the web and to mail, nowhere else", () => {
     assert.equal(safeLink(href), null, href);
   }
 });
+
+const HOSTILE: { readonly [name: string]: string } = {
+  "quotes in quotes": `${">".repeat(50_000)}a`,
+  "quotes in quotes, of a few kilobytes": `${">".repeat(2_000)}a`,
+  "lists in lists": `${"- ".repeat(3_000)}a`,
+  "numbered lists in lists": `${"1. ".repeat(3_000)}a`,
+  "emphasis in emphasis": `${"**".repeat(20_000)}a${"**".repeat(20_000)}`,
+  "emphasis that never ends": "_a".repeat(60_000),
+  "a word that might be a mail address": `${"a".repeat(100_000)}@`,
+  "brackets": "[".repeat(60_000),
+};
+
+for (const [name, text] of Object.entries(HOSTILE)) {
+  test(`no message breaks the page or holds it up: ${name}`, () => {
+    const began = performance.now();
+    assert.ok(check(text).length > 0);
+    // Unbounded, these overflow the stack or take from 8 s to a minute; bounded, some milliseconds.
+    assert.ok(performance.now() - began < 4_000, "it took too long");
+  });
+}
+
+test("a long and honest message is still taken apart", () => {
+  const [found]: [Element[], string[]] = [[], []];
+  elements(rendered("- **a**: `b` and [c](https://e.test)\n".repeat(500)), found, []);
+  assert.equal(found.filter((one) => one.tag === "strong").length, 500);
+});

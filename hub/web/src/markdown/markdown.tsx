@@ -1,7 +1,8 @@
-import { lexer, type Token, type Tokens } from "marked";
+import type { Token, Tokens } from "marked";
 import type { ComponentChildren, JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { CodeBlock } from "../ui/code";
+import { lexed } from "./lexed";
 import { safeLink } from "./links";
 
 /** A longer text is shown as it is: parsing it at every fragment would keep a phone busy. */
@@ -14,7 +15,7 @@ export function Markdown({ text }: { text: string }): JSX.Element {
 }
 
 export function rendered(text: string): ComponentChildren[] {
-  return blocks(lexer(text));
+  return blocks(lexed(text));
 }
 
 function blocks(tokens: readonly Token[]): ComponentChildren[] {
