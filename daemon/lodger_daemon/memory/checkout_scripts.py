@@ -15,7 +15,31 @@ echo "There is nothing to push here: a commit on main is published when the comm
 exit 1
 """
 
-INSTALL: Final = r"""
+_UNDO: Final = r"""
+# An update that was killed, or for whose files there was no room, leaves some of them written and others not. What it
+# wrote stands in the commit it was going to, whole or cut short, so nothing is lost by putting back what was there.
+undo() {
+    git diff-tree -r -z --raw --no-renames --diff-filter=AM "$1" "$2" 2>/dev/null | xargs -0 -r -n 1000 sh -c '
+    begins() { git cat-file blob "$1" 2>/dev/null | head -c "$size" | cmp -s - "$path"; }
+    while [ $# -gt 1 ]; do
+        new=${1% *} new=${new##* } path=$2
+        shift 2
+        [ -f "$path" ] && [ ! -L "$path" ] || continue
+        was=$(git rev-parse -q --verify ":$path")
+        [ "$was" = "$new" ] && continue
+        size=$(($(wc -c <"$path"))) || continue
+        begins "$new" || { [ -n "$was" ] && begins "$was"; } || continue
+        if [ -n "$was" ]; then git checkout-index -q -f -u -- "$path"; else rm -f -- "$path"; fi
+    done' sh
+    git update-index -q --refresh >/dev/null 2>&1
+}
+undo_interrupted() {
+    if read -r was_old was_new 2>/dev/null <.git/lodger-updating; then undo "$was_old" "$was_new"; fi
+    rm -f .git/lodger-updating
+}
+"""
+
+_INSTALL: Final = r"""
 set -u
 cd "$1" 2>/dev/null || { echo no_folder; exit 0; }
 commit=$2
@@ -41,10 +65,17 @@ git config branch.main.merge refs/heads/main
 rm -f .git/index.lock
 git index-pack --stdin >/dev/null || { echo failed objects did not arrive; exit 0; }
 git symbolic-ref HEAD refs/heads/main
-git read-tree -m -u "$commit" >&2 || { echo in_the_way files already there; exit 0; }
+undo_interrupted
+git read-tree -n -m -u "$commit" >&2 || { echo in_the_way files already there; exit 0; }
+empty=$(git hash-object -t tree /dev/null)
+printf '%s %s\n' "$empty" "$commit" >.git/lodger-updating || { echo failed no room on the disk; exit 0; }
+git read-tree -m -u "$commit" >&2 || { undo_interrupted; echo failed its files could not all be written; exit 0; }
 printf 'create refs/heads/main %s\n' "$commit" | git update-ref --stdin || { echo failed to name the commit; exit 0; }
+rm -f .git/lodger-updating
 echo installed
 """
+
+INSTALL: Final = _UNDO + _INSTALL
 
 RECEIVE: Final = r"""
 set -u
@@ -54,7 +85,7 @@ git unpack-objects -q >&2 || { echo failed objects did not arrive; exit 0; }
 echo received
 """
 
-UPDATE: Final = r"""
+_UPDATE: Final = r"""
 set -u
 cd "$1" 2>/dev/null || { echo no_folder; exit 0; }
 old=$2 new=$3
@@ -77,6 +108,7 @@ if [ -e .git/index.lock ]; then
     [ "$age" -gt 2 ] || { echo busy index.lock; exit 0; }
     rm -f .git/index.lock
 fi
+undo_interrupted
 blocked=$(xargs -0 -r sh -c '
 for path; do
     if [ -e "$path" ] || [ -L "$path" ]; then printf "%s\n" "$path"; continue; fi
@@ -87,8 +119,13 @@ for path; do
     done
 done' sh | head -n 12)
 [ -z "$blocked" ] || { printf 'in_the_way %s\n' "$(printf '%s' "$blocked" | tr '\n' ' ')"; exit 0; }
-git read-tree -m -u "$old" "$new" >&2 || { echo in_the_way changed files; exit 0; }
+git read-tree -n -m -u "$old" "$new" >&2 || { echo in_the_way changed files; exit 0; }
+printf '%s %s\n' "$old" "$new" >.git/lodger-updating || { echo busy no room on the disk; exit 0; }
+git read-tree -m -u "$old" "$new" >&2 || { undo_interrupted; echo busy its files could not all be written; exit 0; }
 printf 'start\nupdate HEAD %s %s\nprepare\ncommit\n' "$new" "$old" | git update-ref --stdin >/dev/null \
     || { echo moved; exit 0; }
+rm -f .git/lodger-updating
 echo updated
 """
+
+UPDATE: Final = _UNDO + _UPDATE
