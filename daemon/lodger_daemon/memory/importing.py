@@ -1,5 +1,6 @@
 """From a pack that came out of a box to a moved `main`: scan, validate, store, replay if needed, compare and swap."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -16,6 +17,11 @@ from lodger_tools.validator.objects import BadObject, parse_commit
 from lodger_tools.validator.tree import TreeValidator
 
 _PACK_LIMITS: Final = PackLimits()
+_OBJECTS_REFUSED: Final = re.compile(
+    r"fsck error|reachable objects|cannot find object|object type mismatch|unresolved|not a valid object|bad object",
+    re.IGNORECASE,
+)
+"""What git says when the objects themselves are at fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,9 @@ def _publish(
         try:
             published.add_objects(pack)
         except GitFailed as error:
+            if not _OBJECTS_REFUSED.search(error.stderr):
+                # A full disk says nothing about the commit: it is tried again with the next import.
+                raise
             return NotValid(tip, (Finding("", Rule.OBJECT, f"git refuses it: {error.stderr.strip()[-200:]}"),))
     joined = any(by_commit)
     publish = _join(published, incoming, new, now_s) if joined else tip

@@ -124,6 +124,13 @@ class RefChange:
     old: str | None
 
 
+def commands_for(changes: Sequence[RefChange]) -> bytes:
+    """What `git update-ref --stdin -z` reads."""
+    return "".join(
+        f"update {change.ref}\0{change.new or NOTHING}\0{change.old or NOTHING}\0" for change in changes
+    ).encode()
+
+
 class RefWriter:
     """Moves refs of one repository, all or none, comparing the old values."""
 
@@ -143,9 +150,6 @@ class RefWriter:
         self._pipes.close()
 
     def _transaction(self, changes: Sequence[RefChange]) -> None:
-        commands = "".join(
-            f"update {change.ref}\0{change.new or NOTHING}\0{change.old or NOTHING}\0" for change in changes
-        )
         self._pipes.say(b"start\0")
         try:
             if self._pipes.line() != b"start: ok":
@@ -153,7 +157,7 @@ class RefWriter:
         except GitFailed as error:
             raise OSError(str(error)) from error
         try:
-            self._pipes.say((commands + "prepare\0").encode())
+            self._pipes.say(commands_for(changes) + b"prepare\0")
             self._pipes.line()
         except (GitFailed, OSError) as error:
             self._pipes.close()

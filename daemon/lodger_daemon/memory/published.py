@@ -18,7 +18,7 @@ from lodger_daemon.memory.core.commits import Identity
 from lodger_daemon.memory.core.pack import make_pack
 from lodger_daemon.memory.errors import GitFailed, LockBusy, MemoryUnavailable, RefMoved
 from lodger_daemon.memory.git import COMMAND_LIMIT_S, Git, RunningGits
-from lodger_daemon.memory.kept_gits import ObjectReader, RefChange, RefWriter
+from lodger_daemon.memory.kept_gits import ObjectReader, RefChange, RefWriter, commands_for
 from lodger_daemon.memory.seams import Seam
 from lodger_tools.validator.objects import Commit, parse_commit
 from lodger_tools.validator.tree import TreeValidator
@@ -116,8 +116,17 @@ class Published:
             for change in wanted:
                 _remove_stale(self.repository / f"{change.ref}.lock")
             _remove_stale(self.repository / "packed-refs.lock")
-            self._writer.change(wanted)
+            self._change_and_hear_why(wanted)
         self.seam("after moving refs")
+
+    def _change_and_hear_why(self, changes: Sequence[RefChange]) -> None:
+        try:
+            self._writer.change(changes)
+        except RefMoved:
+            if any(self.ref(change.ref) != change.old for change in changes):
+                raise
+            # A full disk, for example; the git that stays cannot say so.
+            self.git.run("update-ref", "--stdin", "-z", stdin=commands_for(changes))
 
     def set_ref(self, name: str, new: str) -> None:
         self.change_refs(RefChange(name, new, self.ref(name)))

@@ -1,6 +1,7 @@
 """One agent's memory on this machine: both repositories, the state of its sync, and what moves between them."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -37,6 +38,7 @@ from lodger_tools.box.contract import Boxes, BoxKey
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 _CHECKOUT_LIMIT_S: Final = 15.0
 _RACES: Final = 5
 _RESTORE_AGAIN_S: Final = 60.0
@@ -65,7 +67,7 @@ class AgentRoom:
         """The other side of a conflict, once the checkout has it."""
         self._compiled: CompiledMemory | None = None
         self._no_restore_before = 0.0
-        self.state = self._load()
+        self.state = self._stored = self._load()
 
     async def local(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run on a worker thread, under the agent's lock. It ends even if the waiter is cancelled."""
@@ -84,11 +86,18 @@ class AgentRoom:
         return int(self._clock.wall())
 
     async def save(self, state: SyncState) -> None:
-        """Durable when it returns."""
-        if state != self.state:
-            self.state = state
-            text = state_to_json(state)
-            await asyncio.get_running_loop().run_in_executor(self._threads.local, self._store, text)
+        """Durable when it returns, unless the disk takes nothing: then with the next one that it takes.
+
+        What has been done is told as it is even then; the repositories themselves hold everything that matters.
+        """
+        self.state = state
+        if state == self._stored:
+            return
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._threads.local, self._store, state_to_json(state))
+            self._stored = state
+        except OSError as fault:
+            _log.warning("how the sync of %s stands could not be stored: %s", self.published.folder.name, fault)
 
     async def compiled(self) -> CompiledMemory:
         head = self.published.head()

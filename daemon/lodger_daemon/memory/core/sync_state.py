@@ -100,7 +100,10 @@ def reminders_for(state: SyncState, place: str) -> tuple[str, ...]:
             f"Memory: {state.detail}. Move or commit these files in {place}; then the newer memory can come in."
         )
     if state.outcome is SyncOutcome.PUSH_FAILED:
-        found.append(f"Memory: {state.ahead} commits are safe on this machine but not yet elsewhere: {state.detail}")
+        safe = f"{state.ahead} commits are safe on this machine but not yet elsewhere"
+        found.append(
+            f"Memory: {safe if state.ahead else 'it could not be synced, and nothing is lost'}: {state.detail}"
+        )
     return tuple(found)
 
 
