@@ -79,8 +79,8 @@ class SimDaemon:
         self.stopping = asyncio.Event()
         self.wires: list[Wire] = []
         self.uplink_line: Line | None = None
-        self._asked_s: dict[tuple[str, str], float] = {}
-        """When each question of this daemon left it first."""
+        self._asked: dict[tuple[str, str], tuple[float, int]] = {}
+        """When each question of this daemon left it first, and as which event."""
         self.asks_since_s = float("inf")
         """Questions asked before were taken over from an earlier daemon."""
         self._own: set[asyncio.Task[Any]] = set()
@@ -112,7 +112,7 @@ class SimDaemon:
                     taken[answered] = taken.get(answered, 0) + 1
             case "control_request" if "lodger_event" in frame:
                 name = (frame["conversation_id"], frame["request_id"], frame["request"]["tool_call_id"])
-                self._asked_s.setdefault(name[:2], self.world.loop.time())
+                self._asked.setdefault(name[:2], (self.world.loop.time(), frame["lodger_event"]))
             case "lodger_question_settled":
                 self._watch_settled(frame)
             case _:
@@ -121,8 +121,12 @@ class SimDaemon:
     def _watch_settled(self, frame: Frame) -> None:
         """R8: a question waits for its whole limit, whatever the clocks do meanwhile."""
         name = (frame["runtime"]["conversation_id"], frame["request_id"])
-        asked_s = self._asked_s.pop(name, None)
-        if asked_s is None or frame["outcome"] != "expired" or asked_s < self.asks_since_s:
+        asked_s, number = self._asked.get(name, (0.0, 0))
+        if number == 0 or frame["lodger_event"] < number:
+            # Of an older question of the same name, told late.
+            return
+        del self._asked[name]
+        if frame["outcome"] != "expired" or asked_s < self.asks_since_s:
             return
         if asked_s - self.world.jumped_s < DEFAULT_LIMIT_S:
             # The machine slept; a frame may have lain in a dead socket all that time.
