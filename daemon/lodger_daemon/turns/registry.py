@@ -53,6 +53,7 @@ class Registry:
         self._last_used: dict[ConversationKey, MonoTime] = {}
         self._sinks: dict[ConversationKey, list[EventSink]] = {}
         self._question_watch: asyncio.Task[None] | None = None
+        self._taking_up: dict[ConversationKey, asyncio.Task[None]] = {}
 
     async def recover(self) -> None:
         """Take up what an earlier daemon left: unfinished turns go on, the queue moves, questions are shown again."""
@@ -84,11 +85,17 @@ class Registry:
         if self._question_watch is not None:
             self._question_watch.cancel()
             await asyncio.wait({self._question_watch})
+        if self._taking_up:
+            await asyncio.wait(set(self._taking_up.values()))
         await asyncio.gather(*(actor.aclose() for actor in self._actors.values()))
         await self.agents.aclose()
 
     async def actor(self, key: ConversationKey) -> ConversationActor:
         """Raises: ConversationError for an agent that does not exist."""
+        taking_up = self._taking_up.get(key)
+        if taking_up is not None and taking_up is not asyncio.current_task():
+            # Opened before what an earlier turn left is in order, it would meet a turn that is still active.
+            await asyncio.wait({taking_up})
         actor = self._actors.get(key)
         if actor is None:
             self._forget_idle()
@@ -118,15 +125,24 @@ class Registry:
         """The end of a turn could not be written: let go of what is in memory and go on from what is stored, as after
         a restart. Raises: ConversationError, StoreError."""
         key = stuck.desk.key
-        if self._actors.get(key) is stuck:
-            del self._actors[key]
-            stuck.desk.stopping = True
-            await stuck.aclose()
-            now = self._services.clock.wall()
-            left_over = await self._database.write(lambda connection: recovery.put_in_order(connection, now, key))
-            for left in left_over:
-                await self._resume(left)
+        if self._actors.get(key) is stuck and key not in self._taking_up:
+            task = self._taking_up[key] = asyncio.create_task(self._take_up(stuck), name=f"taking up {key}")
+            task.add_done_callback(lambda _: self._taking_up.pop(key, None))
+        taking_up = self._taking_up.get(key)
+        if taking_up is not None:
+            # Whoever asked first may go away; the others still need it done.
+            await asyncio.shield(taking_up)
         return await self.actor(key)
+
+    async def _take_up(self, stuck: ConversationActor) -> None:
+        key = stuck.desk.key
+        del self._actors[key]
+        stuck.desk.stopping = True
+        await stuck.aclose()
+        now = self._services.clock.wall()
+        left_over = await self._database.write(lambda connection: recovery.put_in_order(connection, now, key))
+        for left in left_over:
+            await self._resume(left)
 
     async def forget(self, agent_id: AgentId) -> None:
         """The agent is no more: whoever asks for its conversations from now on hears so."""

@@ -85,6 +85,9 @@ class HistorySearch:
                 await self.catch_up()
             except StoreError as error:
                 logger.warning("the search index could not follow: %s", error)
+            except Exception:
+                # The one place where a fault of the index, which is nobody's only copy, does not end the daemon.
+                logger.exception("the search index could not follow")
 
     async def catch_up(self) -> int:
         """Add what is missing; how many messages that was. Raises: StoreError."""

@@ -1071,16 +1071,7 @@ async def test_a_turn_whose_end_could_not_be_written_is_taken_up_by_the_next_mes
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await house.start()
-    end_turn, failed = records.end_turn, False
-
-    def failing_once(*arguments: Any) -> None:
-        nonlocal failed
-        if not failed:
-            failed = True
-            raise StateConflict("a row is not as it should be")
-        end_turn(*arguments)
-
-    monkeypatch.setattr(records, "end_turn", failing_once)
+    cannot_end_once(monkeypatch)
     house.models.play(calls("once"), says("lost"), says("found"), says("second"))
     await house.say("one", "m1")
     await house.until_seen(seen.LoopFailed)
@@ -1093,6 +1084,34 @@ async def test_a_turn_whose_end_could_not_be_written_is_taken_up_by_the_next_mes
     assert said(house.models.requests[-1]) == [["one"], ["two"]]
     assert await house.say("three", "m3") == Accepted("started")
     await house.settled()
+
+
+async def test_two_messages_at_once_take_such_a_turn_up_together(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    await house.start()
+    cannot_end_once(monkeypatch)
+    house.models.play(calls("once"), says("lost"), says("found"), says("second"), says("third"))
+    await house.say("one", "m1")
+    await house.until_seen(seen.LoopFailed)
+    await house.until(lambda: house.seen(seen.LoopFailed)[-1].terminal)  # type: ignore[attr-defined]
+    receipts = await asyncio.gather(house.say("two", "m2"), house.say("three", "m3"))
+    assert receipts == [Accepted("queued"), Accepted("queued")]
+    await house.settled()
+    assert house.toolbox.ran == ["once"]
+    assert "two" in str(said(house.models.requests[-1]))
+    assert "three" in str(said(house.models.requests[-1]))
+
+
+def cannot_end_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    end_turn, failed = records.end_turn, False
+
+    def failing_once(*arguments: Any) -> None:
+        nonlocal failed
+        if not failed:
+            failed = True
+            raise StateConflict("a row is not as it should be")
+        end_turn(*arguments)
+
+    monkeypatch.setattr(records, "end_turn", failing_once)
 
 
 async def test_a_message_removed_as_its_turn_begins_leaves_no_trace_of_a_turn(house: House) -> None:
