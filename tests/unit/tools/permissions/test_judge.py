@@ -125,10 +125,43 @@ def test_an_allow_rule_matches_words_of_certain_commands_only(command: str) -> N
         "A=1 rm -rf x",
         "rm -rf x > /dev/null",
         "! rm -rf x",
+        "coproc rm -rf x",
+        "trap 'rm -rf x' EXIT",
+        "mapfile -c 1 -C 'rm -rf x' lines",
+        "bash -c -e 'rm -rf x'",
+        "find . -exec env rm -rf x ';'",
+        "find . -exec sh -c 'rm -rf x' ';'",
+        "sudo -nu root rm -rf x",
+        "taskset 1 rm -rf x",
+        "setarch x86_64 rm -rf x",
+        "parallel rm -rf ::: x",
     ],
 )
 def test_a_deny_rule_is_not_evaded_by_dress(command: str) -> None:
     assert verdict(bash(command), rules(deny=["Bash(rm -rf:*)"]), Mode.UNRESTRICTED) is Denied
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("git push origin", Denied),
+        ("git -C /srv/repo push", Denied),
+        ("git -c user.name=x --git-dir /srv/repo/.git push -f", Denied),
+        ("git --no-pager push", Denied),
+        ("git commit -m push", Allowed),
+        ("git log push", Allowed),
+    ],
+)
+def test_a_deny_rule_finds_its_words_behind_options_with_values(command: str, expected: type) -> None:
+    assert verdict(bash(command), rules(deny=["Bash(git push:*)"]), Mode.UNRESTRICTED) is expected
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["echo 'rm x' | sh", "bash <<< 'rm x'", "cat <<E | sudo bash -s\nrm x\nE", "source <(echo rm x)", ". <(echo rm)"],
+)
+def test_where_words_are_looked_at_a_shell_that_reads_them_from_elsewhere_is_asked_for(command: str) -> None:
+    assert verdict(bash(command), rules(deny=["Bash(rm:*)"]), Mode.UNRESTRICTED) is NeedsPerson
 
 
 @pytest.mark.parametrize("path", [".env", "a/.env", "./x/../.env", f"{WORKSPACE}/deep/er/.env"])

@@ -156,7 +156,25 @@ def _words_hit(rule: CommandRule, words: tuple[str, ...]) -> bool:
     have_options, have_operands = _split_options(words[1:])
     if not options <= have_options:
         return False
-    return have_operands[: len(operands)] == operands if rule.prefix else have_operands == operands
+    if have_operands[: len(operands)] == operands if rule.prefix else have_operands == operands:
+        return True
+    return bool(operands) and _named_behind_options(operands, words[1:], rule.prefix)
+
+
+def _named_behind_options(operands: tuple[str, ...], words: tuple[str, ...], prefix: bool) -> bool:
+    """`git -C folder push` is `git push`: a word behind an option may be its value, which no table could tell of every
+    program."""
+    wanted, after_option = list(operands), False
+    for word in words:
+        if word.startswith("-") and len(word) > 1:
+            after_option = True
+            continue
+        if wanted and word == wanted[0]:
+            wanted.pop(0)
+        elif not after_option:
+            return prefix and not wanted
+        after_option = False
+    return not wanted
 
 
 def _split_options(words: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
@@ -173,19 +191,24 @@ def _split_options(words: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, .
 
 
 _NEVER_GENERALISED: Final = frozenset((
-    "R", "Rscript", "ash", "at", "awk", "bash", "batch", "builtin", "bun", "bunx", "busybox", "chgrp", "chmod",
-    "chown", "chroot", "cmake", "command", "cpio", "crontab", "csh", "curl", "dash", "dd", "deno", "doas", "dotnet",
-    "ed", "elixir", "emacs", "env", "erl", "eval", "ex", "exec", "expect", "fd", "fdisk", "find", "fish", "flock",
-    "gawk", "gdb", "ghci", "gmake", "guile", "iex", "ionice", "ipython", "irb", "java", "jshell", "julia", "just",
-    "kill", "killall", "ksh", "ld-linux-x86-64.so", "ld.so", "less", "lldb", "ltrace", "lua", "luajit", "make",
-    "man", "mawk", "mkfs", "mksh", "more", "mv", "mysql", "nano", "nawk", "nc", "ncat", "nice", "ninja", "node",
-    "nodejs", "nohup", "npx", "nsenter", "nvim", "octave", "osascript", "parallel", "perl", "php", "pipx", "pkill",
-    "psql", "pwsh", "pypy", "python", "racket", "rbash", "rm", "rmdir", "rsync", "ruby", "run0", "scala", "scp",
-    "screen", "script", "sed", "setsid", "sftp", "sh", "shred", "socat", "source", "sqlite", "ssh", "stdbuf",
-    "strace", "su", "sudo", "tar", "tclsh", "tcsh", "time", "timeout", "tmux", "toybox", "unlink", "unshare", "uvx",
-    "vi", "view", "vim", "watch", "wget", "wish", "xargs", "zip", "zsh",
+    "R", "Rscript", "alias", "ash", "at", "awk", "bash", "batch", "builtin", "bun", "bunx", "busybox", "bwrap",
+    "chgrp", "chmod", "chown", "chroot", "chrt", "cmake", "command", "coproc", "cpio", "cpulimit", "crontab", "csh",
+    "curl", "dash", "dbus-run-session", "dd", "deno", "doas", "dotnet", "ed", "elixir", "emacs", "enable", "entr",
+    "env", "erl", "eval", "ex", "exec", "expect", "fakeroot", "fd", "fdisk", "find", "firejail", "fish", "flock",
+    "gawk", "gdb", "ghci", "gmake", "guile", "hash", "hyperfine", "iex", "ionice", "ipython", "irb", "java", "jshell",
+    "julia", "just", "kill", "killall", "ksh", "ld-linux-x86-64.so", "ld.so", "less", "linux32", "linux64", "lldb",
+    "ltrace", "lua", "luajit", "m4", "make", "man", "mapfile", "mawk", "mkfs", "mksh", "more", "mv", "mysql", "nano",
+    "nawk", "nc", "ncat", "nice", "ninja", "node", "nodejs", "nohup", "npx", "nsenter", "numactl", "nvim", "octave",
+    "osascript", "parallel", "perf", "perl", "php", "pipx", "pkexec", "pkill", "printf", "prlimit", "proxychains",
+    "psql", "pwsh", "pypy", "python", "racket", "rbash", "read", "readarray", "rm", "rmdir", "rsync", "ruby", "run0",
+    "runuser", "scala", "scp", "screen", "script", "sed", "set", "setarch", "setpriv", "setsid", "sftp", "sh",
+    "shopt", "shred", "socat", "source", "sqlite", "ssh", "ssh-agent", "stdbuf", "strace", "su", "sudo",
+    "systemd-run", "tar", "taskset", "tclsh", "tcsh", "time", "timeout", "tmux", "torsocks", "toybox", "trap",
+    "unbuffer", "unlink", "unshare", "uvx", "valgrind", "vi", "view", "vim", "watch", "wget", "wish", "xargs",
+    "xvfb-run", "zip", "zsh",
 ))  # fmt: skip
-"""Programs that run other programs, or destroy: one approval of them never becomes a standing rule (ATTACKS.md A3).
+"""Programs that run other programs, destroy, or set what a later word means: one approval of them never becomes a
+standing rule (ATTACKS.md A3).
 Compared without the version at the end of a name: `python3.11` is `python`."""
 _VERSION: Final = re.compile(r"[-.\d]+\Z")
 _WITH_SUBCOMMAND: Final = frozenset(

@@ -7,6 +7,7 @@ import posixpath
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from lodger_tools.permissions.core.shell import ParsedScript, SimpleCommand, parse_script
@@ -47,6 +48,16 @@ _WRAPPERS: Final = {
     "nsenter": _wrapper("-t -S -G --target --setuid --setgid"),
     "strace": _wrapper("-e -o -p -s -u -a -E -I -O -S"),
     "ltrace": _wrapper("-e -o -p -s -u -a -l -n -x"),
+    "coproc": _wrapper(),
+    "taskset": _wrapper("-p --pid", operands=1),
+    "chrt": _wrapper("-T -P -D -p", operands=1),
+    "setarch": _wrapper(operands=1),
+    "linux32": _wrapper(),
+    "linux64": _wrapper(),
+    "setpriv": _wrapper("--reuid --regid --groups --inh-caps --ambient-caps --bounding-set --securebits --pdeathsig"),
+    "unbuffer": _wrapper(),
+    "fakeroot": _wrapper("-l -s -i -u -b"),
+    "parallel": _wrapper("-j --jobs -a --arg-file -S --joblog --delay --timeout --colsep -I -n -N"),
 }
 _SHELLS: Final = frozenset(
     {"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "su", "runuser", "flock", "script"}
@@ -54,6 +65,9 @@ _SHELLS: Final = frozenset(
 """They run the text that follows `-c`."""
 _JOINING: Final = {"eval": frozenset[str](), "watch": frozenset({"-n", "--interval", "-q", "--equexit"})}
 """They run all their words as one text."""
+_FIRST_IS_SCRIPT: Final = {"trap": frozenset[str](), "mapfile": frozenset({"-C"}), "readarray": frozenset({"-C"})}
+"""They keep a text to run later: their first operand, or the value of that option."""
+_FROM_INPUT: Final = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish"})
 _FIND_RUNS: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 DEPTH_LIMIT: Final = 8
 """Shells within shells. What is deeper is not read."""
@@ -72,8 +86,9 @@ def readings_for_deny(command: SimpleCommand, depth: int = DEPTH_LIMIT) -> tuple
     readings: list[tuple[str, ...]] = []
     for words in layers(command.words):
         readings.append(words)
-        if words[0] == "find":
-            readings += (_by_base_name(run) for run in _run_by_find(words))
+        if words[0] == "find" and depth > 0:
+            for run in _run_by_find(words):
+                readings += readings_for_deny(_as_written(run), depth - 1)
         inner = inner_script(words)
         if inner is not None and depth > 0:
             for found in parse_script(inner).commands:
@@ -97,14 +112,17 @@ def inner_script(words: tuple[str, ...]) -> str | None:
         return " ".join(_after_options(words[1:], _JOINING[words[0]])) or None
     if words[0] == "env":
         return _split_string(words)
+    if words[0] in _FIRST_IS_SCRIPT:
+        return _kept_script(words[1:], _FIRST_IS_SCRIPT[words[0]])
     if words[0] not in _SHELLS:
         return None
     for index, word in enumerate(words[1:], 1):
         if word.startswith("--command="):
             return word.partition("=")[2]
         bundled = word.startswith("-") and not word.startswith("--") and "c" in word
-        if (bundled or word == "--command") and index + 1 < len(words):
-            return words[index + 1]
+        if bundled or word == "--command":
+            # More options may stand between: `bash -c -e TEXT`.
+            return next((text for text in words[index + 1 :] if not text.startswith(("-", "+"))), None)
     return None
 
 
@@ -117,8 +135,13 @@ def _names_what_it_runs(command: SimpleCommand, depth: int) -> bool:
         inner = inner_script(words)
         if inner is not None:
             return all(command.literal) and depth > 0 and is_readable(parse_script(inner), depth - 1)
-        if words[0] == "find" and _FIND_RUNS & set(words) and not all(command.literal):
+        if words[0] == "find" and _FIND_RUNS & set(words):
+            runs = (_as_written(run) for run in _run_by_find(words))
+            return all(command.literal) and depth > 0 and all(_names_what_it_runs(run, depth - 1) for run in runs)
+        if words[0] in {"source", "."} and not all(command.literal):
             return False
+        if words[0] in _FROM_INPUT and all(word.startswith("-") for word in words[1:]):
+            return words[1:] in (("--version",), ("--help",))
     return True
 
 
@@ -129,8 +152,23 @@ def _unwrap(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def _after_options(words: tuple[str, ...], valued: frozenset[str]) -> tuple[str, ...]:
     while words and (words[0].startswith("-") or "=" in words[0]):
-        words = words[2:] if words[0] in valued else words[1:]
+        words = words[2:] if words[0] in valued or _ends_with_valued(words[0], valued) else words[1:]
     return words
+
+
+def _ends_with_valued(word: str, valued: frozenset[str]) -> bool:
+    """A bundle such as `-nu`, whose last option takes the next word."""
+    return word[:1] == "-" and word[1:2] != "-" and len(word) > 2 and word[1:].isalpha() and f"-{word[-1]}" in valued
+
+
+def _kept_script(words: tuple[str, ...], valued: frozenset[str]) -> str | None:
+    if not valued:
+        return next(iter(_after_options(words, valued)), None)
+    return next((text for option, text in pairwise(words) if option in valued), None)
+
+
+def _as_written(words: tuple[str, ...]) -> SimpleCommand:
+    return SimpleCommand(words, certain=True, literal=(True,) * len(words))
 
 
 def _split_string(words: tuple[str, ...]) -> str | None:
