@@ -15,7 +15,7 @@ from lodger_daemon.memory.core.commits import author_of, new_commit
 from lodger_daemon.memory.flat_trees import FlatTree, read_flat, write_flat
 from lodger_daemon.memory.kept_gits import RefChange
 from lodger_daemon.memory.published import MAIN, Published
-from lodger_daemon.memory.replay import ReplayConflict, deciding_merges, replay_one, store_commit, to_replay
+from lodger_daemon.memory.replay import ReplayConflict, Replayed, deciding_merges, replay_one, store_commit, to_replay
 from lodger_tools.validator.commit import validate_commit
 
 HELD: Final = "refs/lodger/held"
@@ -110,7 +110,7 @@ def put_apart(
     with tempfile.TemporaryDirectory(prefix="lodger-apart-") as folder:
         graft = Path(folder) / "grafts"
         for commit, parent in to_replay(published, onto, tip, None):
-            step = None if commit == held else replay_one(published, graft, base, commit, parent, now_s)
+            step = None if commit == held else _replay(published, graft, base, commit, parent, now_s)
             if step is None or isinstance(step, ReplayConflict):
                 waiting.append((commit, parent))
                 paths |= set() if step is None else set(step.paths)
@@ -118,10 +118,10 @@ def put_apart(
                 base = step.head
         head = base
         for commit, parent in waiting:
-            step = replay_one(published, graft, head, commit, parent, now_s)
+            step = _replay(published, graft, head, commit, parent, now_s)
             if isinstance(step, ReplayConflict):
                 paths |= set(step.paths)
-                head = _with_ours(published, head, step, now_s)
+                head = _with_ours(published, head, step, parent, now_s)
             else:
                 head = step.head
     joined = _joined(published, base, head, [commit for commit, _ in waiting], now_s)
@@ -130,7 +130,15 @@ def put_apart(
     return apart if _valid(published, onto, (apart.base, apart.head)) else None
 
 
-def _with_ours(published: Published, onto: str, conflict: ReplayConflict, now_s: int) -> str:
+def _replay(
+    published: Published, graft: Path, onto: str, commit: str, parent: str | None, now_s: int
+) -> Replayed | ReplayConflict:
+    """Where a folder was moved on one side and filled on the other, both stay where they are: git would ask about a
+    path that neither side has."""
+    return replay_one(published, graft, onto, commit, parent, now_s, folders_follow=False)
+
+
+def _with_ours(published: Published, onto: str, conflict: ReplayConflict, parent: str | None, now_s: int) -> str:
     """What git could put together, and this machine's version of every path where it could not."""
     theirs = read_flat(published, published.commit(onto).tree)
     ours = read_flat(published, published.commit(conflict.commit).tree)
@@ -141,6 +149,9 @@ def _with_ours(published: Published, onto: str, conflict: ReplayConflict, now_s:
             files[path] = ours[path]
         else:
             files.pop(path, None)
+    before = {} if parent is None else read_flat(published, published.commit(parent).tree)
+    # Whatever git made of it: what the other side added, no commit here can have deleted.
+    files = {path: leaf for path, leaf in theirs.items() if path not in before} | files
     tree = write_flat(published, without_files_in_files(files, ours))
     return one_commit(published, tree, onto, [conflict.commit], now_s)
 

@@ -67,18 +67,26 @@ def to_replay(published: Published, onto: str, tip: str, exclude: str | None) ->
 
 
 def replay_one(
-    published: Published, graft: Path, onto: str, commit: str, parent: str | None, now_s: int
+    published: Published,
+    graft: Path,
+    onto: str,
+    commit: str,
+    parent: str | None,
+    now_s: int,
+    *,
+    folders_follow: bool = True,
 ) -> Replayed | ReplayConflict:
     """One commit on top of `onto`.
 
     Args:
         graft: a file that may be written for git.
+        folders_follow: as for `merged`.
     """
     if parent == onto:
         return Replayed(commit)
     base = parent or _empty_root(published, now_s)
     graft.write_text(f"{onto} {base}\n{commit} {base}\n{base}\n", encoding="ascii")
-    tree, paths = merged(published, onto, commit, graft)
+    tree, paths = merged(published, onto, commit, graft, folders_follow=folders_follow)
     if paths:
         return ReplayConflict(commit, paths, tree)
     if tree == published.commit(onto).tree and not _changes_nothing(published, commit, parent):

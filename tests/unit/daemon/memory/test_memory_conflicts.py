@@ -173,3 +173,26 @@ async def test_what_a_merge_decided_on_an_old_base_is_not_lost(tmp_path: Path, h
     finally:
         await one.memory.aclose()
         await two.memory.aclose()
+
+
+async def test_folder_moved_here_and_filled_there(tmp_path: Path, hub: RunningHost) -> None:
+    """Git asks where the new file belongs, at a path that neither side has; for a memory both sides just stay."""
+    one, two = Machine(tmp_path / "a", hub), Machine(tmp_path / "b", hub)
+    try:
+        await one.memory.prepare(AGENT, CARD)
+        for name in ("ada", "ben", "cem"):
+            one.commit(f"notes/{name}.md", note(f"About {name}."))
+        await one.end_turn()
+        await two.memory.prepare(AGENT, None)
+        one.commit("notes/dora.md", note("Dora is new."))
+        await one.end_turn()
+        agent_git(two.checkout, "mv", "notes", "people")
+        two.commit("tea.md", note("tea"), "notes are people")
+        assert (await two.end_turn()).outcome is SyncOutcome.PUSHED
+        assert two.memory.reminders(AGENT) == ()
+        assert "Dora is new." in on_hub(hub, "notes/dora.md")
+        assert "About ben." in on_hub(hub, "people/ben.md")
+        in_order(one, two)
+    finally:
+        await one.memory.aclose()
+        await two.memory.aclose()
