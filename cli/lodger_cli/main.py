@@ -358,6 +358,9 @@ def models(as_json: Json = False) -> None:
 )
 def sandbox_run(
     context: typer.Context,
+    policy: Annotated[
+        str, typer.Option("--policy", metavar="POLICY", help="agent, strict, read-only, guard or person.")
+    ] = "agent",
     explain: Annotated[bool, typer.Option("--explain", help="Print the policy in words, and run nothing.")] = False,
 ) -> None:
     """Run CMD as an agent's command would run here.
@@ -366,7 +369,7 @@ def sandbox_run(
     """
     from lodger_cli.sandbox import run
 
-    run(context.args, explain=explain)
+    run(context.args, policy=policy, explain=explain)
 
 
 def main() -> None:

@@ -64,9 +64,9 @@ class BoxRequests:
         environment = {"MEMORY_DIR": self.memory_inside, "AGENT_ID": key.agent_id, **network}
         return self._request(key.workspace, key.profile, mounts, environment)
 
-    def for_person(self, folder: str) -> BoxRequest:
+    def for_person(self, folder: str, profile: BoxProfile) -> BoxRequest:
         """A box for a command of the person's own: no agent's memory in it. Raises: SandboxUnavailable."""
-        return self._request(folder, BoxProfile.PERSON, (), {})
+        return self._request(folder, profile, (), {})
 
     def _request(
         self, workspace: str, profile: BoxProfile, mounts: tuple[Mount, ...], more: Mapping[str, str]
