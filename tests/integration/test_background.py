@@ -259,3 +259,30 @@ async def test_ask_waits_for_what_its_turn_left_running_unless_told_not_to(world
     ran = (await patient).ok()
     assert ran.out == "started\n" and "waiting for background work (echo compiling" in ran.err
     assert rows(home, "SELECT status FROM tasks WHERE number = 2") == [("failed",)]
+
+
+async def test_a_session_in_a_terminal_takes_what_is_typed(world: World) -> None:
+    """The tools of the codex family, had by naming them: one implementation under other names."""
+    home, endpoint = world.home("a"), await world.endpoint()
+    await world.daemon(home, endpoint=endpoint)
+    begin = {"name": "exec_command", "arguments": {"cmd": "python3 -q", "tty": True, "yield_time_ms": 250}}
+    say = {"session_id": 1, "chars": "print(6 * 7)\n", "yield_time_ms": 2000}
+    leave = {"session_id": 1, "chars": "exit(5)\n", "yield_time_ms": 30_000}
+    async with local_client(home.socket) as client:
+        conversation = await open_conversation(client, cwd=home.workspace)
+        turn = await conversation.turn(
+            script(
+                {"calls": [begin]},
+                {"calls": [{"name": "write_stdin", "arguments": say}]},
+                {"calls": [{"name": "write_stdin", "arguments": leave}]},
+                {"text": "left"},
+            ),
+            client_tool_allowlist=["exec_command", "write_stdin"],
+        )
+        begun = next(text for text in turn.results if "session ID 1" in text)
+        assert "Process running with session ID 1" in begun
+        typed = "".join(turn.results)
+        assert "\n42\n" in typed and "Process exited with code 5" in turn.results[-1]
+        assert rows(home, "SELECT status, exit_code, command FROM tasks") == [("failed", 5, "python3 -q")]
+        offered = (await endpoint.requests())[0]["body"]["tools"]
+        assert [tool["function"]["name"] for tool in offered] == ["exec_command", "write_stdin"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import posixpath
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -28,8 +29,9 @@ from lodger_tools.box.contract import (
 from lodger_tools.catalogue.arguments import BadArguments, parse_arguments
 from lodger_tools.catalogue.background_tasks import TASK_TOOLS, check_task_tool
 from lodger_tools.catalogue.binding import bind, in_foreground
-from lodger_tools.catalogue.descriptions import TOOLS
+from lodger_tools.catalogue.descriptions import SESSION_TOOLS, TOOLS
 from lodger_tools.catalogue.environment import referenced_secrets, refused_names
+from lodger_tools.catalogue.exec_sessions import EXEC_TOOL, INPUT_TOOL
 from lodger_tools.catalogue.person_questions import ASK_TOOL, answers_in_words, check_questions
 from lodger_tools.json_value import JsonObject
 from lodger_tools.output.core.truncation import (
@@ -101,7 +103,9 @@ class LodgerToolbox:
         self._redactor_secrets: dict[str, str] = {}
 
     def tools(self, allowlist: tuple[str, ...] | None = None) -> tuple[ToolDescription, ...]:
-        return TOOLS if allowlist is None else tuple(tool for tool in TOOLS if tool.name in allowlist)
+        if allowlist is None:
+            return TOOLS
+        return tuple(tool for tool in (*TOOLS, *SESSION_TOOLS) if tool.name in allowlist)
 
     def check(self, tool_name: str, arguments_json: str) -> JsonObject | str:
         if len(arguments_json) > ARGUMENTS_LIMIT_CHARS:
@@ -115,7 +119,7 @@ class LodgerToolbox:
         try:
             if tool_name == ASK_TOOL:
                 check_questions(arguments)
-            elif tool_name in TASK_TOOLS:
+            elif tool_name in TASK_TOOLS or tool_name == INPUT_TOOL:
                 check_task_tool(tool_name, arguments)
             else:
                 bind(tool_name, arguments)
@@ -196,8 +200,8 @@ class LodgerToolbox:
         return found[0][1] if found else None
 
     async def pin(self, request: ToolRequest) -> tuple[PinnedFile, ...]:
-        command = request.arguments.get("command")
-        if request.tool_name != COMMAND_TOOL or not isinstance(command, str):
+        command = request.arguments.get({COMMAND_TOOL: "command", EXEC_TOOL: "cmd"}.get(request.tool_name, ""))
+        if not isinstance(command, str):
             return ()
         paths = script_files(parse_script(command))
         found = await self._look(request, LookAtFiles(paths, marks=True)) if paths else ()
@@ -239,7 +243,10 @@ class LodgerToolbox:
         environment = dict(request.environment)
         if isinstance(operation, RunCommand):
             environment |= referenced_secrets(operation.command, self._secrets_of(request.box.agent_id))
-        return BoxCall(request.call_key, operation, request.cwd, environment)
+        cwd = request.cwd
+        if isinstance(operation, RunCommand) and operation.session is not None and operation.session.workdir:
+            cwd = posixpath.normpath(posixpath.join(cwd, operation.session.workdir))
+        return BoxCall(request.call_key, operation, cwd, environment)
 
     async def result(
         self, request: ToolRequest, operation: Operation, outcome: BoxOutcome, redactor: Redactor
@@ -272,7 +279,7 @@ class LodgerToolbox:
 
 def bound(request: ToolRequest) -> Operation:
     """What a call asks for when its end is waited for. Raises: BadArguments."""
-    if request.tool_name in TASK_TOOLS:
+    if request.tool_name in TASK_TOOLS or request.tool_name in (EXEC_TOOL, INPUT_TOOL):
         raise BadArguments(f"{request.tool_name} is not available here: nothing runs in the background.")
     operation = bind(request.tool_name, request.arguments)
     if not isinstance(operation, RunCommand):

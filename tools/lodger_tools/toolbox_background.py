@@ -15,6 +15,7 @@ from lodger_tools.box.contract import (
 )
 from lodger_tools.catalogue.arguments import BadArguments
 from lodger_tools.catalogue.binding import bind
+from lodger_tools.catalogue.exec_sessions import EXEC_TOOL
 from lodger_tools.output.core.background import OVERLAP_BYTES, PART_LIMIT_BYTES, last_lines, shown_part
 from lodger_tools.permissions.core.rules import COMMAND_TOOL
 from lodger_tools.redaction.core.redactor import Redactor
@@ -38,7 +39,7 @@ class BackgroundToolbox:
         self._boxes = boxes
 
     def starts_command(self, request: ToolRequest) -> bool:
-        return request.tool_name == COMMAND_TOOL
+        return request.tool_name in (COMMAND_TOOL, EXEC_TOOL)
 
     def wants_background(self, request: ToolRequest) -> bool:
         try:
@@ -116,6 +117,9 @@ class BackgroundToolbox:
         text = await asyncio.to_thread(shown_part, overlap, part.data, whole, redactor)
         return OutputSoFar(text, part.start, end, part.total, part.ended)
 
+    async def write(self, call: BackgroundCall, text: str) -> bool | None:
+        return await self._boxes.write(call.box, call.call_key, text.encode("utf-8", "replace"))
+
     async def stop(self, call: BackgroundCall) -> None:
         await self._boxes.cancel(call.box, call.call_key)
 
@@ -124,7 +128,7 @@ class BackgroundToolbox:
         last = outcome.output[-PART_LIMIT_BYTES:]
         before = outcome.output[:-PART_LIMIT_BYTES][-OVERLAP_BYTES:]
         redactor = self._toolbox.redactor_for(request.box.agent_id)
-        return StillRunning(shown_part(before, last, ended=False, redactor=redactor))
+        return StillRunning(shown_part(before, last, ended=False, redactor=redactor), outcome.total)
 
 
 def left_running(request: ToolRequest) -> Operation:

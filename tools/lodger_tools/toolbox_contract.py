@@ -61,6 +61,8 @@ class StillRunning:
 
     text: str
     """The last of its output so far, redacted."""
+    total: int = 0
+    """How much it has written so far, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,10 @@ class BackgroundShell(Protocol):
 
     async def read(self, call: BackgroundCall, offset: int | None) -> OutputSoFar | None:
         """Its output from `offset` on, or the last of it; None when no box knows it any more."""
+        ...
+
+    async def write(self, call: BackgroundCall, text: str) -> bool | None:
+        """Type into a session; False when it takes no more, None when no box knows it any more."""
         ...
 
     async def stop(self, call: BackgroundCall) -> None:

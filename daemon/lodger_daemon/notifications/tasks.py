@@ -14,6 +14,7 @@ from lodger_daemon.identity import CallKey, ConversationKey
 from lodger_daemon.notifications.contract import Task, TaskEnd, TaskNumber, TaskStatus
 from lodger_daemon.notifications.core import words
 from lodger_daemon.notifications.delivery import Delivery
+from lodger_daemon.notifications.sessions import Sessions
 from lodger_daemon.store import task_rows
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StateConflict, StoreError
@@ -27,6 +28,7 @@ from lodger_tools.catalogue.background_tasks import (
     bind_output,
     bind_stop,
 )
+from lodger_tools.catalogue.exec_sessions import EXEC_TOOL, INPUT_TOOL
 from lodger_tools.json_value import JsonObject
 from lodger_tools.toolbox_contract import (
     BackgroundCall,
@@ -76,6 +78,7 @@ class Tasks:
         self._clock = clock
         self._foreground_s = foreground_s
         self._delivery = delivery
+        self._sessions = Sessions(self, shell, clock)
         self._watched: dict[TaskNumber, _Watched] = {}
         self._closed = False
 
@@ -99,7 +102,7 @@ class Tasks:
     # -- what turns ask --
 
     def serves(self, request: ToolRequest) -> bool:
-        if request.tool_name in TASK_TOOLS:
+        if request.tool_name in TASK_TOOLS or request.tool_name in (EXEC_TOOL, INPUT_TOOL):
             return True
         if not self._shell.starts_command(request):
             return False
@@ -110,21 +113,26 @@ class Tasks:
     ) -> ToolOutcome:
         if request.tool_name in TASK_TOOLS:
             return await self._look_after(call, request)
+        if request.tool_name in (EXEC_TOOL, INPUT_TOOL):
+            return await self._sessions.run(call, request, on_output)
         if self._shell.wants_background(request):
             return await self._begin(call, request)
         result = await self._shell.run_a_while(request, on_output, self._foreground_s)
-        return await self._left_running(call, request, result) if isinstance(result, StillRunning) else result
+        return await self._moved(call, request, result) if isinstance(result, StillRunning) else result
 
     async def collect(self, call: CallKey, request: ToolRequest) -> ToolOutcome | None:
         if request.tool_name in TASK_TOOLS:
             # Looking again is harmless, and so is stopping what was stopped.
             return await self._look_after(call, request)
+        if request.tool_name == INPUT_TOOL:
+            # It may have been typed: typing again would not be harmless.
+            return None
         task = await self._database.read(lambda connection: task_rows.of_call(connection, call))
         if task is None:
             if self._shell.wants_background(request):
                 return None
             result = await self._shell.collect_a_while(request, self._foreground_s)
-            return await self._left_running(call, request, result) if isinstance(result, StillRunning) else result
+            return await self._moved(call, request, result) if isinstance(result, StillRunning) else result
         if task.end is not None:
             good = task.end.status is TaskStatus.COMPLETED
             return ToolOutcome("success" if good else "error", words.at_its_end(task, task.end))
@@ -156,19 +164,25 @@ class Tasks:
         await self._end_untold(task, TaskEnd(status, 0 if good else None, outcome.text, None, self._clock.wall()))
         return outcome
 
-    async def _left_running(self, call: CallKey, request: ToolRequest, still: StillRunning) -> ToolOutcome:
+    async def _moved(self, call: CallKey, request: ToolRequest, still: StillRunning) -> ToolOutcome:
+        task = await self.left_running(call, request)
+        return ToolOutcome("success", words.moved(task, self._foreground_s, still.text))
+
+    async def left_running(self, call: CallKey, request: ToolRequest) -> Task:
+        """A command that was waited for long enough becomes a task."""
+
         async def keep() -> Task:
             task = await self._record(call, request)
             self._watch(task)
             return task
 
         # It runs already: an abort that comes now must not leave it without a record.
-        task = await finish_regardless(keep())
-        return ToolOutcome("success", words.moved(task, self._foreground_s, still.text))
+        return await finish_regardless(keep())
 
     async def _record(self, call: CallKey, request: ToolRequest) -> Task:
         background = BackgroundCall(request.box, request.call_key)
-        command, description = (str(request.arguments.get(name) or "") for name in ("command", "description"))
+        said = request.arguments
+        command, description = str(said.get("command") or said.get("cmd") or ""), str(said.get("description") or "")
         now = self._clock.wall()
         return await self._durably(
             lambda connection: task_rows.begin(connection, call, background, command, description, now)
@@ -246,22 +260,22 @@ class Tasks:
             return ToolOutcome("error", str(error), refused=True)
 
     async def _output(self, call: CallKey, wish: OutputWish) -> ToolOutcome:
-        task = await self._own(call, wish.task_number)
+        task = await self.own(call, wish.task_number)
         if task is None:
             return ToolOutcome("error", words.no_such_task(wish.task_number), refused=True)
-        task = await self._ended_within(task, wish.wait_s)
+        task = await self.ended_within(task, wish.wait_s)
         part = await self._shell.read(task.background, wish.offset)
         if part is not None:
             return ToolOutcome("success", words.so_far(task, part))
         return ToolOutcome("success", words.state(task) if task.end is None else words.at_its_end(task, task.end))
 
     async def _stop(self, call: CallKey, number: int) -> ToolOutcome:
-        task = await self._own(call, number)
+        task = await self.own(call, number)
         if task is None:
             return ToolOutcome("error", words.no_such_task(number), refused=True)
         if task.end is None:
             await self._shell.stop(task.background)
-            task = await self._ended_within(task, STOP_WITHIN_S)
+            task = await self.ended_within(task, STOP_WITHIN_S)
         return ToolOutcome("error" if task.end is None else "success", words.state(task))
 
     async def stop(self, conversation: ConversationKey, number: int) -> Task | None:
@@ -270,14 +284,14 @@ class Tasks:
         if watched is None or watched.task.conversation != conversation:
             return None
         await self._shell.stop(watched.task.background)
-        return await self._ended_within(watched.task, STOP_WITHIN_S)
+        return await self.ended_within(watched.task, STOP_WITHIN_S)
 
-    async def _own(self, call: CallKey, number: int) -> Task | None:
+    async def own(self, call: CallKey, number: int) -> Task | None:
         """A task of the same agent: its conversations share their boxes."""
         task = await self._database.read(partial(task_rows.get, number=number))
         return task if task is not None and task.conversation.agent_id == call.conversation.agent_id else None
 
-    async def _ended_within(self, task: Task, limit_s: float) -> Task:
+    async def ended_within(self, task: Task, limit_s: float) -> Task:
         """The task as it is once it has ended, or when the time is over."""
         watched = self._watched.get(task.number)
         if watched is not None and limit_s > 0:

@@ -63,6 +63,9 @@ class GuardedBoxes:
     async def read(self, key: BoxKey, call_key: str, offset: int, limit_bytes: int) -> OutputPart | None:
         return await self._boxes.read(key, call_key, offset, limit_bytes)
 
+    async def write(self, key: BoxKey, call_key: str, data: bytes) -> bool | None:
+        return await self._boxes.write(key, call_key, data)
+
     async def cancel(self, key: BoxKey, call_key: str) -> None:
         await self._boxes.cancel(key, call_key)
 

@@ -50,6 +50,19 @@ class RunCommand:
     pinned: tuple[PinnedFile, ...] = ()
     background: bool = False
     """Nobody waits for its end."""
+    session: "Session | None" = None
+    """None = standard input is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """How a command runs that takes input while it runs."""
+
+    terminal: bool
+    """A pseudo terminal; else a pipe."""
+    login: bool = True
+    workdir: str | None = None
+    """Another folder than the call's, absolute or relative to that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +191,8 @@ class StillRuns:
 
     output: bytes
     """The last of what it has written so far."""
+    total: int = 0
+    """How much it has written so far, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +295,10 @@ class BackgroundBoxes(Protocol):
 
     async def read(self, key: BoxKey, call_key: str, offset: int, limit_bytes: int) -> OutputPart | None:
         """What a call has written from `offset` on (negative: from its end); None when no box knows it any more."""
+        ...
+
+    async def write(self, key: BoxKey, call_key: str, data: bytes) -> bool | None:
+        """To a session's standard input; False when it takes no more, None when no box knows the call any more."""
         ...
 
     async def cancel(self, key: BoxKey, call_key: str) -> None:

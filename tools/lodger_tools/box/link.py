@@ -215,6 +215,11 @@ class BoxLink(asyncio.Protocol):
         limit = min(limit_bytes, LAST_OUTPUT_BYTES)
         return decode_part(*await self._asked({"do": "read", "key": call_key, "offset": offset, "limit": limit}))
 
+    async def write(self, call_key: str, data: bytes) -> bool | None:
+        """Whether a session took the input; None when this runner does not know it. Raises: BoxLost; TimeoutError."""
+        answer, _ = await self._asked({"do": "input", "key": call_key}, data)
+        return answer.get("taken") is True if answer.get("known") is True else None
+
     def cancel(self, call_key: str) -> None:
         """Raises: BoxLost."""
         self._send(encode_frame({"do": "cancel", "key": call_key}))
@@ -255,7 +260,7 @@ class BoxLink(asyncio.Protocol):
             return
         self._send(encode_frame({"do": "leave", "id": call_id}))
         _, last = pending.output.part(-LAST_OUTPUT_BYTES, LAST_OUTPUT_BYTES)
-        self._settle(call_id, StillRuns(last))
+        self._settle(call_id, StillRuns(last, pending.output.total_bytes))
 
     def _register(self, pending: Pending) -> int:
         self._next_id += 1
@@ -294,13 +299,13 @@ class BoxLink(asyncio.Protocol):
         answer, _ = await self._asked({"do": what})
         return answer
 
-    async def _asked(self, request: JsonObject) -> tuple[JsonObject, bytes]:
+    async def _asked(self, request: JsonObject, payload: bytes = b"") -> tuple[JsonObject, bytes]:
         self._next_id += 1
         call_id = self._next_id
         future: asyncio.Future[tuple[JsonObject, bytes]] = asyncio.get_running_loop().create_future()
         self._answers[call_id] = future
         try:
-            self._send(encode_frame({**request, "id": call_id}))
+            self._send(encode_frame({**request, "id": call_id}, payload))
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 return await future
         finally:

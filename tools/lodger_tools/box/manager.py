@@ -163,6 +163,12 @@ class BoxManager:
             return None if found is None else found[1]
         return None
 
+    async def write(self, key: BoxKey, call_key: str, data: bytes) -> bool | None:
+        with contextlib.suppress(TimeoutError):
+            found = await self._from_who_knows(key, lambda link: link.write(call_key, data))
+            return None if found is None else found[1]
+        return False
+
     async def cancel(self, key: BoxKey, call_key: str) -> None:
         for box in self._of(key):
             with contextlib.suppress(BoxLost):

@@ -27,6 +27,10 @@ class Arguments:
         self._tool = tool
         self._values = values
 
+    @property
+    def values(self) -> JsonObject:
+        return self._values
+
     def text(self, name: str) -> str:
         value = self.optional_text(name)
         if value is None:

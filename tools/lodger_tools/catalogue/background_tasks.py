@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lodger_tools.catalogue.arguments import Arguments, BadArguments
+from lodger_tools.catalogue.exec_sessions import INPUT_TOOL, bind_input
 from lodger_tools.json_value import JsonObject
 
 OUTPUT_TOOL: Final = "TaskOutput"
@@ -54,6 +55,8 @@ def check_task_tool(tool_name: str, values: JsonObject) -> None:
     """Raises: BadArguments."""
     if tool_name == OUTPUT_TOOL:
         bind_output(values)
+    elif tool_name == INPUT_TOOL:
+        bind_input(values)
     else:
         bind_stop(values)
 

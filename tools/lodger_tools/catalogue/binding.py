@@ -14,6 +14,7 @@ from lodger_tools.box.contract import (
     WriteFile,
 )
 from lodger_tools.catalogue.arguments import Arguments, BadArguments
+from lodger_tools.catalogue.exec_sessions import EXEC_TOOL, bind_exec
 from lodger_tools.json_value import JsonObject
 from lodger_tools.permissions.core.reach import FOLDER_ARGUMENT
 
@@ -119,4 +120,5 @@ BINDERS: Final[dict[str, Callable[[Arguments], Operation]]] = {
     "Edit": bind_edit,
     "Glob": bind_glob,
     "Grep": bind_grep,
+    EXEC_TOOL: lambda arguments: bind_exec(arguments.values).command,
 }

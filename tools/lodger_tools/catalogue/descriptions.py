@@ -3,6 +3,7 @@
 from typing import Final
 
 from lodger_tools.catalogue.background_tasks import OUTPUT_TOOL, STOP_TOOL
+from lodger_tools.catalogue.exec_sessions import EXEC_TOOL, INPUT_TOOL
 from lodger_tools.catalogue.person_questions import ASK_TOOL, QUESTIONS_LIMIT
 from lodger_tools.json_value import Json, JsonObject
 from lodger_tools.permissions.core.reach import FOLDER_ARGUMENT
@@ -198,4 +199,40 @@ TASK_STOP: Final = ToolDescription(
     parameters=parameters({"task_id": text("The id you were given, such as bash_7.")}, ("task_id",)),
     scheduling=Scheduling.BARRIER,
 )
+EXEC: Final = ToolDescription(
+    name=EXEC_TOOL,
+    description=(
+        "Run a shell command in the working folder. One that has not ended after yield_time_ms goes on as a session:"
+        f" {INPUT_TOOL} types into it and shows what it has written since."
+    ),
+    parameters=parameters(
+        {
+            "cmd": text("The command line."),
+            "description": text("What it does, in five to ten words, for the person who watches."),
+            "workdir": text("The folder to run it in; the working folder if not given."),
+            "tty": flag("Give it a terminal."),
+            "login": flag("Use a login shell; true if not given."),
+            "yield_time_ms": number("How long to wait for its end; 10000 if not given, 250 to 30000."),
+            "max_output_tokens": number("How much of its output to return; 10000 if not given."),
+        },
+        ("cmd",),
+    ),
+    scheduling=Scheduling.BARRIER,
+)
+INPUT: Final = ToolDescription(
+    name=INPUT_TOOL,
+    description="Type into a session, or only look at it, and see what it has written since.",
+    parameters=parameters(
+        {
+            "session_id": number("The number you were given."),
+            "chars": text("What to type, line ends included; nothing to only look."),
+            "yield_time_ms": number("How long to wait; 250 if not given, 5000 to only look."),
+            "max_output_tokens": number("How much of its output to return; 10000 if not given."),
+        },
+        ("session_id",),
+    ),
+    scheduling=Scheduling.BARRIER,
+)
+SESSION_TOOLS: Final = (EXEC, INPUT)
+"""For models of the codex family: had by naming them."""
 TOOLS: Final = (BASH, READ, WRITE, EDIT, GLOB, GREP, ASK, TASK_OUTPUT, TASK_STOP)

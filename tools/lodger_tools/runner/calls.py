@@ -18,7 +18,7 @@ KEY_LIMIT = 20_000
 class Call:
     """One call; `done` is set at its one end."""
 
-    __slots__ = ("cancel", "delivered", "done", "key", "out_of_memory", "output", "pid", "text", "watchers")
+    __slots__ = ("cancel", "delivered", "done", "key", "out_of_memory", "output", "pid", "text", "watchers", "write")
 
     def __init__(self, key: str, output: KeptOutput) -> None:
         self.key = key
@@ -28,6 +28,8 @@ class Call:
         self.text = b""
         self.delivered = False
         self.cancel: Callable[[], None] = lambda: None
+        self.write: Callable[[bytes], bool] = lambda data: False
+        """To its standard input; False when it takes none."""
         self.out_of_memory: Callable[[], None] = lambda: None
         self.watchers: list[Callable[[], None]] = []
         """Called after new output and at the end."""

@@ -50,8 +50,11 @@ class Children:
         stdout: int,
         stderr: int,
         on_exit: Callable[[int], None],
+        terminal: str | None = None,
     ) -> int:
         """Start a program in a session of its own; returns its pid, which is also its group and session.
+
+        With the name of a terminal, that is what it controls and all that it reads and writes.
 
         Raises: OSError.
         """
@@ -60,6 +63,10 @@ class Children:
             (os.POSIX_SPAWN_DUP2, stdout, 1),
             (os.POSIX_SPAWN_DUP2, stderr, 2),
         ]
+        if terminal is not None:
+            # The first terminal that the leader of a session opens becomes the one it controls.
+            opening = (os.POSIX_SPAWN_OPEN, 0, terminal, os.O_RDWR, 0)
+            actions = [opening, (os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
         # posix_spawn has no chdir; with one thread, going there and back is safe.
         os.chdir(cwd)
         try:

@@ -101,10 +101,17 @@ class Operations:
             from lodger_tools.runner.look_at_files import refuse_changed
 
             refuse_changed(args["pinned"], cwd, env)
-        argv = [self._shell, "--norc", "-c", command] if self._shell.endswith("bash") else [self._shell, "-c", command]
-        Work(self._poll, self._children, call, self._running_pids).start_program(
-            argv, cwd, env, args["timeout_s"], joined=True
-        )
+        argv = [self._shell, "-c", command]
+        if self._shell.endswith("bash"):
+            argv[1:1] = ["--login"] if args.get("login") else ["--norc"]
+        work = Work(self._poll, self._children, call, self._running_pids)
+        if args.get("session"):
+            terminal: bool = args["terminal"]
+            if terminal:
+                env = {**env, "TERM": "xterm-256color"}
+            work.start_session(argv, cwd, env, args["timeout_s"], terminal=terminal)
+        else:
+            work.start_program(argv, cwd, env, args["timeout_s"], joined=True)
 
     def _run_program(self, call: Call, args: dict[str, Any], cwd: str, env: dict[str, str], payload: bytes) -> None:
         call.output.head_limit_bytes = args["stdout_limit_bytes"]

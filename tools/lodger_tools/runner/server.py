@@ -121,6 +121,10 @@ class Server:
             case "stop_leftovers":
                 ended = self._children.make_room(self._running_pids())
                 connection.send({"is": "answer", "id": header["id"], "stopped": ended})
+            case "input":
+                call = self._book.find(header["key"])
+                taken = call is not None and call.done is None and call.write(payload)
+                connection.send({"is": "answer", "id": header["id"], "known": call is not None, "taken": taken})
             case "door":
                 self._door(connection, header["id"], header["port"])
             case "end":

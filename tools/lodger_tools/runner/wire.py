@@ -8,6 +8,7 @@ Daemon to runner (`do`):
                                                         with `background`, `started` is the answer while it runs
     resume  id key offset                               the rest of a known call's output and its end
     watch   id key                                      only a known call's end, with the last of its output as text
+    input   id key | payload                            bytes for the standard input of a session
     leave   id                                          tell no more of this call; it goes on
     read    id key offset limit                         kept output from there on; a negative offset counts from its end
     cancel  key                                         TERM to the call's group, KILL 2 s later
@@ -26,7 +27,7 @@ Runner to daemon (`is`):
     dropped id                                          a key whose outcome is no longer kept; never run again
     answer  id …                                        to list, ping, stop_… and end; to door with the socket beside
                                                         it (SCM_RIGHTS), or with `error`; to read with known, start,
-                                                        total and ended | payload
+                                                        total and ended | payload; to input with known and taken
 
 Limits: what comes from a box is hostile, so the daemon reads small frames only; long output comes as many.
 """

@@ -11,6 +11,7 @@ import os
 from lodger_tools.runner.children import SIGKILL, SIGTERM, kill_quietly, now_ticks, signal_group
 from lodger_tools.runner.kept_output import KeptOutput
 from lodger_tools.runner.poll import READABLE, WRITABLE
+from lodger_tools.runner.session_input import SessionInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Work:
         "_errors",
         "_exit_code",
         "_finish",
+        "_input",
         "_open_pipes",
         "_poll",
         "_running_pids",
@@ -69,6 +71,7 @@ class Work:
         self._errors = KeptOutput(STDERR_LIMIT_BYTES // 2, STDERR_LIMIT_BYTES // 2)
         self._exit_code: int | None = None
         self._finish: Callable[[Work, int], tuple[str, str, dict[str, Any]]] = plain_finish
+        self._input: SessionInput | None = None
         self._open_pipes: dict[int, KeptOutput] = {}
         self._started_ticks = now_ticks()
         self._stdin = b""
@@ -123,6 +126,37 @@ class Work:
             self._watch(err_read, self._errors)
         if in_write is not None:
             self._feed_stdin(in_write, stdin or b"")
+        if timeout_s is not None:
+            self._timer = self._poll.after(timeout_s, self._timed_out)
+
+    def start_session(
+        self, argv: list[str], cwd: str, environment: dict[str, str], timeout_s: float | None, *, terminal: bool
+    ) -> None:
+        """A program whose standard input stays open for what comes later: a terminal, or a pipe. Raises: OSError;
+        nothing runs then."""
+        if terminal:
+            from lodger_tools.runner.terminal import open_terminal
+
+            ours, theirs, name = open_terminal()
+            inputs, shut = os.dup(ours), [theirs]
+        else:
+            (ours, theirs), (in_read, inputs), name = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), ""
+            shut = [theirs, in_read]
+        try:
+            self._call.pid = self._children.spawn(
+                argv, cwd, environment, shut[-1], theirs, theirs, self._exited, terminal=name or None
+            )
+        except OSError:
+            os.close(ours)
+            os.close(inputs)
+            raise
+        finally:
+            for fd in shut:
+                os.close(fd)
+        os.set_blocking(ours, False)
+        self._watch(ours, self.output)
+        self._input = SessionInput(self._poll, inputs)
+        self._call.write = self._input.write
         if timeout_s is not None:
             self._timer = self._poll.after(timeout_s, self._timed_out)
 
@@ -270,6 +304,8 @@ class Work:
         if self._call.done is not None or self._exit_code is None:
             return
         self._poll.drop_timer(self._timer)
+        if self._input is not None:
+            self._input.close()
         if self._stdin_fd is not None:
             self._poll.forget(self._stdin_fd)
             os.close(self._stdin_fd)

@@ -1,11 +1,14 @@
 """What the agent is told of its background tasks. Pure."""
 
+import hashlib
 from typing import Final, assert_never
 
 from lodger_daemon.notifications.contract import Task, TaskEnd, TaskStatus
 from lodger_tools.catalogue.background_tasks import OUTPUT_TOOL, STOP_TOOL, task_id
+from lodger_tools.catalogue.exec_sessions import CHARACTERS_PER_TOKEN
 from lodger_tools.json_value import JsonObject
-from lodger_tools.toolbox_contract import BackgroundEnd, OutputSoFar
+from lodger_tools.output.core.truncation import truncate_middle
+from lodger_tools.toolbox_contract import BackgroundEnd, OutputSoFar, ToolOutcome
 
 COMMAND_SHOWN_CHARS: Final = 200
 COMMAND_LISTED_CHARS: Final = 2000
@@ -105,6 +108,35 @@ def notification(task: Task, end: TaskEnd) -> str:
         f"<usage>duration_ms: {duration_ms}</usage>\n"
         "</task-notification>\n"
         f"{whole if end.overflow_path else f'{OUTPUT_TOOL} shows its output while its box lasts.'}"
+    )
+
+
+def session_ended(wall_s: float, outcome: ToolOutcome, limit_chars: int) -> str:
+    """The result of a session's command that has ended, in the sections its models know (BEHAVIOUR.md C6)."""
+    first, _, rest = outcome.text.partition("\n")
+    failed = first.removeprefix("Exit code: ")
+    if failed != first:
+        return _sections(wall_s, f"Process exited with code {failed}", rest, limit_chars)
+    ended = "Process exited with code 0" if outcome.status == "success" else "Process ended"
+    return _sections(wall_s, ended, outcome.text, limit_chars)
+
+
+def session_state(task: Task, wall_s: float, text: str, limit_chars: int) -> str:
+    if task.end is None:
+        how = f"Process running with session ID {task.number}"
+    elif task.end.exit_code is not None:
+        how = f"Process exited with code {task.end.exit_code}"
+    else:
+        how = f"Process {_END_WORDS[task.end.status]}"
+    return _sections(wall_s, how, text, limit_chars)
+
+
+def _sections(wall_s: float, how: str, text: str, limit_chars: int) -> str:
+    chunk = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:6]
+    tokens = -(-len(text) // CHARACTERS_PER_TOKEN)
+    return (
+        f"Chunk ID: {chunk}\nWall time: {wall_s:.4f} seconds\n{how}\nOriginal token count: {tokens}\n"
+        f"Output:\n{truncate_middle(text, limit_chars)}"
     )
 
 

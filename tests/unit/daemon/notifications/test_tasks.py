@@ -22,7 +22,7 @@ from lodger_tools.json_value import Json
 from lodger_tools.output.overflow import OverflowFolder
 from lodger_tools.toolbox import LodgerToolbox
 from lodger_tools.toolbox_background import BackgroundToolbox
-from lodger_tools.toolbox_contract import ToolOutcome, ToolRequest
+from lodger_tools.toolbox_contract import BackgroundCall, ToolOutcome, ToolRequest
 from support.plain_runner import PlainStarter, plain_request
 from support.turn_parts import Gate, House, says
 
@@ -356,3 +356,49 @@ async def test_a_person_ends_one_thing_or_everything(rig: Rig) -> None:
         await command.answer({**other, "process_id": "bash_1"})
     assert await command.answer(names) == {"stopped": ["bash_3", "bash_1"]}
     assert await command.answer(names) == {"stopped": []}
+
+
+async def looked(rig: Rig, call_id: str, **arguments: Json) -> str:
+    """What a `write_stdin` says once its time is over."""
+    running = asyncio.create_task(rig.tasks.run(*rig.request("write_stdin", call_id, session_id=1, **arguments)))
+
+    async def over() -> object:
+        if rig.house.clock.sleeping:
+            rig.house.clock.advance(300)
+        return running.done()
+
+    await rig.until(over)
+    return (await running).text
+
+
+@pytest.mark.parametrize("tty", [True, False])
+async def test_a_session_shows_what_came_since_and_takes_input(rig: Rig, tty: bool) -> None:
+    await rig.open()
+    command = "echo one; read line; echo got $line; read line; exit 4"
+    begun = await rig.run("exec_command", cmd=command, tty=tty, login=False, yield_time_ms=250)
+    assert "Process running with session ID 1" in begun.text and begun.text.endswith("Output:\none\n")
+    assert "Chunk ID: " in begun.text and "Wall time: " in begun.text and "Original token count: 1" in begun.text
+    request = rig.request("exec_command", cmd=command)[1]
+    assert await rig.tasks._shell.write(BackgroundCall(request.box, request.call_key), "two\n") is True
+    async with asyncio.timeout(LIMIT_S):
+        while "got two" not in (text := await looked(rig, "c2")):
+            assert "Process running with session ID 1" in text
+    assert "one" not in text, "only what came since"
+    text = await looked(rig, "c3", chars="three\n")
+    async with asyncio.timeout(LIMIT_S):
+        while "Process exited with code 4" not in text:
+            text = await looked(rig, "c3")
+    late = await looked(rig, "c4", chars="four\n")
+    assert "Process exited with code 4" in late
+    assert await rig.tasks.collect(*rig.request("write_stdin", "c3", session_id=1, chars="three\n")) is None
+
+
+async def test_a_session_that_ends_at_once_is_no_task(rig: Rig) -> None:
+    await rig.open()
+    (rig.workspace / "sub").mkdir()
+    ended = await rig.run("exec_command", cmd="pwd; exit 3", workdir="sub", login=False)
+    assert ended.status == "error" and "Process exited with code 3" in ended.text
+    assert ended.text.endswith(f"Output:\n{rig.workspace}/sub\n")
+    assert await rig.house.database.read(lambda connection: task_rows.get(connection, 1)) is None
+    missing = await rig.run("write_stdin", "c2", session_id=1, chars="x")
+    assert (missing.status, missing.refused) == ("error", True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lodger_tools.box.contract import BoxCall, BoxKey, BoxOutcome, OutputPart, RunCommand, StillRuns
+from lodger_tools.box.contract import BoxCall, BoxKey, BoxOutcome, OutputPart, RunCommand, Session, StillRuns
 from lodger_tools.box.manager import BoxManager
 from support.plain_runner import PlainStarter, plain_request
 
@@ -61,7 +61,7 @@ async def test_a_call_that_takes_longer_is_left_to_run_and_its_end_can_be_had(ri
     shown: list[bytes] = []
     command = "echo begun; read line <go; echo ended; exit 3"
     still = await manager.run_a_while(rig.key, rig.call(command), shown.append, 0.2)
-    assert still == StillRuns(b"begun\n") and shown == [b"begun\n"]
+    assert still == StillRuns(b"begun\n", 6) and shown == [b"begun\n"]
     assert [(box.running_calls, box.background, box.idle_s) for box in manager.statuses()] == [(0, 1, 0.0)]
     watching = asyncio.create_task(manager.watch(rig.key, "k"))
     await rig.let_go()
@@ -163,3 +163,52 @@ async def test_much_output_is_kept_in_the_box_and_read_piece_by_piece(rig: Rig) 
         if offset == part.total:
             break
     assert whole == b"".join(b"%d\n" % number for number in range(1, 100_001))
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+async def test_a_session_takes_input_while_it_runs(rig: Rig, terminal: bool) -> None:
+    manager = rig.daemon()
+    command = "test -t 0 && echo tty || echo pipe; read line; echo got $line; read line; exit 4"
+    call = BoxCall("k", RunCommand(command, None, session=Session(terminal)), str(rig.workspace))
+    assert await manager.begin(rig.key, call) is None
+    await until_written(manager, rig, b"tty" if terminal else b"pipe")
+    assert await manager.write(rig.key, "k", b"one\n") is True
+    await until_written(manager, rig, b"got one")
+    assert await manager.write(rig.key, "k", b"two\n") is True
+    outcome = await asyncio.wait_for(manager.watch(rig.key, "k"), LIMIT_S)
+    assert outcome is not None and outcome.exit_code == 4
+    assert await manager.write(rig.key, "k", b"three\n") is False
+    assert await manager.write(rig.key, "nobody", b"x") is None
+
+
+async def test_a_terminal_is_controlled_by_its_command(rig: Rig) -> None:
+    """Its interrupt key ends what runs in it, and a shell in it has job control."""
+    manager = rig.daemon()
+    command = "echo begun; trap 'echo interrupted; exit 7' INT; while :; do read line <go; done"
+    call = BoxCall("k", RunCommand(command, None, session=Session(terminal=True)), str(rig.workspace))
+    await manager.begin(rig.key, call)
+    await until_written(manager, rig, b"begun")
+    assert await manager.write(rig.key, "k", b"\x03") is True
+    outcome = await asyncio.wait_for(manager.watch(rig.key, "k"), LIMIT_S)
+    assert outcome is not None and outcome.exit_code == 7 and "interrupted" in outcome.text
+
+
+async def test_a_command_that_does_not_read_gets_no_more_than_it_can_hold(rig: Rig) -> None:
+    manager = rig.daemon()
+    call = BoxCall("k", RunCommand("read line <go; wc -c", None, session=Session(terminal=False)), str(rig.workspace))
+    await manager.begin(rig.key, call)
+    piece, taken = b"x" * 65_536, 0
+    while await manager.write(rig.key, "k", piece):
+        taken += len(piece)
+        assert taken < 4 * 1024 * 1024
+    assert taken >= 1024 * 1024
+    await manager.cancel(rig.key, "k")
+    assert await asyncio.wait_for(manager.watch(rig.key, "k"), LIMIT_S) is not None
+
+
+async def test_a_command_without_a_session_takes_no_input(rig: Rig) -> None:
+    manager = rig.daemon()
+    await manager.begin(rig.key, rig.call("read line <go"))
+    assert await manager.write(rig.key, "k", b"x") is False
+    await rig.let_go()
+    await manager.watch(rig.key, "k")

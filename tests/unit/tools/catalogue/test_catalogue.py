@@ -2,12 +2,22 @@ import json
 
 import pytest
 
-from lodger_tools.box.contract import EditFile, FindFiles, Operation, ReadFile, RunCommand, SearchFiles, WriteFile
+from lodger_tools.box.contract import (
+    EditFile,
+    FindFiles,
+    Operation,
+    ReadFile,
+    RunCommand,
+    SearchFiles,
+    Session,
+    WriteFile,
+)
 from lodger_tools.catalogue.arguments import BadArguments
 from lodger_tools.catalogue.background_tasks import OUTPUT_TOOL, STOP_TOOL
 from lodger_tools.catalogue.binding import BINDERS, bind
-from lodger_tools.catalogue.descriptions import TOOLS
+from lodger_tools.catalogue.descriptions import SESSION_TOOLS, TOOLS
 from lodger_tools.catalogue.environment import referenced_secrets, refused_names
+from lodger_tools.catalogue.exec_sessions import EXEC_TOOL, INPUT_TOOL, bind_exec, bind_input
 from lodger_tools.catalogue.person_questions import ASK_TOOL
 from lodger_tools.json_value import JsonObject
 
@@ -71,8 +81,27 @@ def test_bad_arguments_are_refused_in_words(tool: str, arguments: JsonObject, wo
         bind(tool, arguments)
 
 
+def test_sessions_have_the_limits_their_models_know() -> None:
+    exec_wish = bind_exec({"cmd": "ls"})
+    assert (exec_wish.yield_s, exec_wish.limit_chars) == (10.0, 40_000)
+    assert exec_wish.command == RunCommand("ls", None, session=Session(terminal=False, login=True))
+    wish = bind_exec({"cmd": "ls", "yield_time_ms": 1, "tty": True, "login": False, "workdir": "sub"})
+    assert (wish.yield_s, wish.command.session) == (0.25, Session(True, False, "sub"))
+    assert bind_exec({"cmd": "ls", "yield_time_ms": 10**6, "max_output_tokens": 10**6}).yield_s == 30.0
+    assert bind_input({"session_id": 3, "chars": "x"}).yield_s == 0.25
+    assert bind_input({"session_id": 3}).yield_s == 5.0
+    assert bind_input({"session_id": 3, "yield_time_ms": 10**7}).yield_s == 300.0
+    for bad in ({"chars": "x"}, {"session_id": 0}, {"session_id": 1, "chars": 5}):
+        with pytest.raises(BadArguments):
+            bind_input(bad)
+    with pytest.raises(BadArguments):
+        bind_exec({"cmd": " "})
+
+
 def test_every_described_tool_can_be_bound_and_is_short() -> None:
-    assert [tool.name for tool in TOOLS] == [*BINDERS, ASK_TOOL, OUTPUT_TOOL, STOP_TOOL]
+    bound = [name for name in BINDERS if name != EXEC_TOOL]
+    assert [tool.name for tool in TOOLS] == [*bound, ASK_TOOL, OUTPUT_TOOL, STOP_TOOL]
+    assert [tool.name for tool in SESSION_TOOLS] == [EXEC_TOOL, INPUT_TOOL]
     assert len(json.dumps([[tool.name, tool.description, tool.parameters] for tool in TOOLS])) < 7500
 
 

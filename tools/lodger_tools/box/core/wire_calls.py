@@ -52,6 +52,9 @@ def encode_operation(operation: Operation) -> tuple[str, JsonObject, bytes]:
             args: JsonObject = {"command": operation.command, "timeout_s": operation.timeout_s}
             if operation.pinned:
                 args["pinned"] = [[pinned.path, pinned.mark] for pinned in operation.pinned]
+            if operation.session is not None:
+                session = operation.session
+                args |= {"session": True, "terminal": session.terminal, "login": session.login}
             return "run_command", args, b""
         case RunProgram():
             args = {

@@ -12,6 +12,7 @@ from typing import Final, assert_never
 from lodger_tools.catalogue.background_tasks import TASK_TOOLS
 from lodger_tools.catalogue.history_search import HISTORY_TOOL
 from lodger_tools.catalogue.person_questions import ASK_TOOL
+from lodger_tools.permissions.core.command_calls import as_command, typed_text
 from lodger_tools.permissions.core.modes import Mode
 from lodger_tools.permissions.core.reach import Reach, own_folders, path_of, reach_of
 from lodger_tools.permissions.core.reading import only_reads
@@ -69,14 +70,20 @@ class RuleSet:
 
 def judge(call: CallToJudge, rules: RuleSet, mode: Mode, home: str) -> Verdict:
     """Decide one call by its exact arguments. Pure: the same call gives the same verdict."""
+    typed = typed_text(call)
+    if typed == "":
+        return Allowed("nothing is typed")
+    named, call = call, as_command(call)
     script = _script_of(call) if mode is Mode.STRICT or rules.names_commands() else None
-    if rule := _hit(rules.deny, call, script, home):
+    if rule := _hit(rules.deny, call, script, home) or _plain_hit(rules.deny, named, home, any):
         return Denied(f"the rule {rule.source!r} of this machine's person denies it", rule.source)
-    if rule := _hit(rules.ask, call, script, home):
+    if rule := _hit(rules.ask, call, script, home) or _plain_hit(rules.ask, named, home, any):
         return NeedsPerson(f"the rule {rule.source!r} asks for it", rule.source)
     if script is not None and rules.restrict_commands() and not is_readable(script):
         # Otherwise padding or an odd character would be a way around every deny rule.
         return NeedsPerson("its command cannot be read with certainty, and rules of this machine look at commands")
+    if typed and rules.restrict_commands() and not typed.endswith(("\n", "\r")):
+        return NeedsPerson("a part of a line cannot be judged, and rules of this machine look at commands")
     reach = reach_of(call, home)
     # The words of a command say nothing of the folder it is run in: saved for the box, they do not open another.
     allowing = script if reach.inside else None
@@ -86,7 +93,7 @@ def judge(call: CallToJudge, rules: RuleSet, mode: Mode, home: str) -> Verdict:
         return Allowed("it reads the agent's own conversations only")
     if call.tool_name in TASK_TOOLS:
         return Allowed("it looks after the agent's own commands only")
-    if rule := _allow_hit(rules.allow, call, allowing, home):
+    if rule := _allow_hit(rules.allow, call, allowing, home) or _plain_hit(rules.allow, named, home, all):
         return Allowed("a rule allows it", rule.source)
     match mode:
         case Mode.UNRESTRICTED:

@@ -8,6 +8,7 @@ import posixpath
 from dataclasses import dataclass
 from typing import Final
 
+from lodger_tools.permissions.core.command_calls import as_command
 from lodger_tools.permissions.core.rules import COMMAND_TOOL, FILE_TOOLS
 from lodger_tools.permissions.core.verdicts import CallToJudge
 
@@ -35,6 +36,7 @@ def contains(folder: str, path: str) -> bool:
 
 def reach_of(call: CallToJudge, home: str) -> Reach:
     """Where this call wants to go. Lexical: links are the kernel's business."""
+    call = as_command(call)
     stays = Reach(inside=True, folder=call.workspace)
     if call.tool_name == COMMAND_TOOL:
         wanted = call.arguments.get(FOLDER_ARGUMENT)
