@@ -13,9 +13,10 @@ from typing import Any
 from lodger_daemon.backends.core import compaction
 from lodger_daemon.backends.local.backend import LocalBackend
 from lodger_daemon.models.contract import SystemMessage, UserMessage
-from lodger_daemon.store import journal_rows, message_rows
+from lodger_daemon.questions.questions import QuestionBook
+from lodger_daemon.store import journal_rows, message_rows, writer
 from lodger_daemon.store.errors import StateConflict
-from lodger_daemon.turns import closing_work, recovery
+from lodger_daemon.turns import closing_work, recovery, retelling
 from lodger_daemon.turns.actor import ConversationActor
 from lodger_daemon.turns.contract import Accepted
 from lodger_daemon.turns.core import machine
@@ -24,6 +25,7 @@ from lodger_daemon.turns.core.events import LoopStatus
 from lodger_daemon.turns.core.machine_events import InputWaits
 from lodger_daemon.turns.core.outcomes import DEVICE, loop
 from lodger_daemon.turns.core.states import Active, Asking, Idle
+from lodger_daemon.turns.event_log import EventLog
 from lodger_daemon.turns.intake import Intake
 from simulation.run import be_quiet
 from simulation.run_seed import play_seed
@@ -184,6 +186,38 @@ def late_answer_undoes_abort(patches: Patches) -> None:
     patches.set(ConversationActor, "interrupt", interrupted)
 
 
+def questions_count_wall_time(patches: Patches) -> None:
+    init = vars(QuestionBook)["__init__"]
+
+    class WallOnly:
+        def __init__(self, clock: Any) -> None:
+            self.wall = clock.wall
+            self.mono = clock.wall
+
+    def mutated(self: Any, database: Any, clock: Any, *rest: Any, **named: Any) -> None:
+        init(self, database, WallOnly(clock), *rest, **named)
+
+    patches.set(QuestionBook, "__init__", mutated)
+
+
+def replaced_daemon_writes(patches: Patches) -> None:
+    patches.set(writer, "check_epoch", lambda *_: None)
+
+
+def results_not_told_again(patches: Patches) -> None:
+    async def mutated(desk: Any) -> None:
+        return
+
+    patches.set(retelling, "tell_last_step", mutated)
+
+
+def events_stored_beside(patches: Patches) -> None:
+    async def mutated(self: Any, change: Any) -> Any:
+        return await self._database.write(change)
+
+    patches.set(EventLog, "write", mutated)
+
+
 ELSEWHERE = (
     (
         "memory compiled from the work tree",
@@ -207,6 +241,10 @@ MUTATIONS = (
     Mutation("a call is repeated after a crash", calls_repeat_after_crash, 6),
     Mutation("a memory update is said once and not kept", memory_update_said_once, 2),
     Mutation("two turns of one conversation at once", two_leases, 1),
+    Mutation("questions count wall time", questions_count_wall_time, 84),
+    Mutation("a replaced daemon goes on writing", replaced_daemon_writes, 5),
+    Mutation("what a crash took is not told again", results_not_told_again, 1),
+    Mutation("events are stored beside the commit", events_stored_beside, 3),
     Mutation("a late answer undoes a cancellation", late_answer_undoes_abort, 41),
 )
 
