@@ -5,7 +5,7 @@ They keep the other rooms' contracts; the store and everything in `turns/` and `
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -239,6 +239,7 @@ class ScriptedMemory:
         self.reports: list[ImportReport] = []
         self.remote: tuple[AgentId, ...] = ()
         self.states: tuple[str, ...] = ()
+        self.cards: list[tuple[AgentId, dict[str, str]]] = []
 
     async def prepare(
         self, agent_id: AgentId, card: AgentCard | None, progress: Callable[[str], None] | None = None
@@ -254,6 +255,9 @@ class ScriptedMemory:
 
     async def changed_since(self, agent_id: AgentId, commit: str | None) -> tuple[str | None, str]:
         return self.head, self.news if commit != self.head else ""
+
+    async def follow_card(self, agent_id: AgentId, changes: Mapping[str, str]) -> None:
+        self.cards.append((agent_id, dict(changes)))
 
     async def import_commits(self, agent_id: AgentId, box: BoxKey) -> ImportReport:
         if self.reports:

@@ -1,6 +1,6 @@
 """What the turn machine, clients and the command line may ask of an agent's memory (ARCHITECTURE.md section 6)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -41,7 +41,6 @@ class CompiledMemory:
 
     commit: str | None
     text: str
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +89,14 @@ class AgentMemory(Protocol):
         """Publish what the agent committed, after validation. Cheap (0.1 ms) when HEAD did not move."""
         ...
 
+    async def follow_card(self, agent_id: AgentId, changes: Mapping[str, str]) -> None:
+        """Write what the person changed of the agent's card (name, description, model) into `agent.toml`; the rest of
+        it stays. Durable when it returns. Nothing happens where there is no memory or no valid file to write into.
+
+        Raises: MemoryFailure.
+        """
+        ...
+
     def turn_ended(self, agent_id: AgentId, box: BoxKey | None) -> None:
         """Start a sync beside the turn; returns at once. Never two at a time for one agent."""
         ...
@@ -105,7 +112,8 @@ class AgentMemory(Protocol):
     def status(self, agent_id: AgentId) -> SyncStatus: ...
 
     def reminders(self, agent_id: AgentId) -> tuple[str, ...]:
-        """One per distinct state that needs the agent: a conflict, invalid commits, a failed sync."""
+        """One per distinct state that needs the agent: a conflict, invalid commits, a failed sync, core files that
+        take much of each prompt."""
         ...
 
     async def settled(self, agent_id: AgentId, limit_s: float) -> SyncStatus:

@@ -2,10 +2,11 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import Final, assert_never
 
 from lodger_daemon.clock import Clock
 from lodger_daemon.identity import AgentId
+from lodger_daemon.memory.checkout import CheckoutAnswer, CheckoutWord
 from lodger_daemon.memory.contract import SyncOutcome
 from lodger_daemon.memory.core.remote_answers import (
     PUSH_TRIES,
@@ -24,6 +25,9 @@ from lodger_daemon.memory.published import FETCHED, REMOTE
 from lodger_daemon.memory.remote import Remote
 from lodger_daemon.memory.room import AgentRoom
 from lodger_daemon.randomness import Rng
+
+QUIET: Final = frozenset({SyncOutcome.SKIPPED, SyncOutcome.CLEAN, SyncOutcome.PUSHED})
+"""The remote and this machine agree, or there is no remote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +195,22 @@ def joined_state(before: SyncState, done: Exchanged, ahead: int, at_s: float) ->
     return replace(
         before, outcome=done.outcome, detail=done.detail, conflict=conflict, failures=failures, ahead=ahead, at_s=at_s
     )
+
+
+def with_checkout(state: SyncState, answer: CheckoutAnswer | None) -> SyncState:
+    """What the checkout adds to an otherwise quiet outcome."""
+    if state.outcome not in QUIET:
+        return state
+    if state.conflict is not None:
+        return replace(
+            state, outcome=SyncOutcome.CONFLICT, detail=f"conflict in {', '.join(state.conflict.paths[:12])}"
+        )
+    if state.invalid:
+        return replace(state, outcome=SyncOutcome.INVALID, detail="; ".join(state.invalid[:5]))
+    if answer is not None and answer.word is CheckoutWord.IN_THE_WAY:
+        return replace(state, outcome=SyncOutcome.IN_THE_WAY, detail=f"in the way of newer memory: {answer.detail}")
+    if answer is not None and answer.word is not CheckoutWord.UPDATED and answer.word is not CheckoutWord.INSTALLED:
+        return replace(state, outcome=SyncOutcome.BUSY, detail=f"the checkout waits: {answer.word} {answer.detail}")
+    if state.dirty and state.outcome is not SyncOutcome.PUSHED:
+        return replace(state, outcome=SyncOutcome.DIRTY, detail=f"not committed: {', '.join(state.dirty[:12])}")
+    return state

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from lodger_daemon.clock import Clock, WallTime
 from lodger_daemon.identity import AgentId
+from lodger_daemon.memory.card_change import change_card
 from lodger_daemon.memory.checkout import Checkout, CheckoutAnswer, CheckoutWord
 from lodger_daemon.memory.contract import (
     AgentCard,
@@ -23,11 +24,11 @@ from lodger_daemon.memory.core.commits import Identity
 from lodger_daemon.memory.core.remote_answers import again_wait_s
 from lodger_daemon.memory.core.sync_state import Conflict, SyncState, reminders_for
 from lodger_daemon.memory.errors import MemoryFailure, MemoryUnavailable
-from lodger_daemon.memory.exchange import Exchange, Exchanged, joined_state
+from lodger_daemon.memory.exchange import QUIET, Exchange, Exchanged, joined_state, with_checkout
 from lodger_daemon.memory.founding import Adopted, NotHad, NotThere, adopt, found
 from lodger_daemon.memory.git import RunningGits
 from lodger_daemon.memory.mirror import Mirror, MirrorStatus
-from lodger_daemon.memory.persons_change import ChangeResult, Committed, change_file
+from lodger_daemon.memory.persons_change import ChangeResult, Committed, Invalid, Unchanged, change_file
 from lodger_daemon.memory.published import CHECKOUT, REMOTE, Published
 from lodger_daemon.memory.reading import read_card, summarise_change
 from lodger_daemon.memory.remote import Remote, is_agent_id
@@ -45,7 +46,6 @@ _KEPT_GITS_IDLE_S: Final = 60.0
 _ASK_AGAIN_S: Final = 60.0
 """How old what is known of a remote may be at a turn's start, if it announces nothing."""
 _BOX_FAULTS: Final = (BoxUnavailable, BoxLost)
-_QUIET: Final = frozenset({SyncOutcome.SKIPPED, SyncOutcome.CLEAN, SyncOutcome.PUSHED})
 _LEVEL: Final = frozenset({SyncOutcome.CLEAN, SyncOutcome.PUSHED})
 
 
@@ -210,6 +210,19 @@ class Memory:
             self._request(agent_id, None, fetch=False)
         return result
 
+    async def follow_card(self, agent_id: AgentId, changes: Mapping[str, str]) -> None:
+        room = self._agent(agent_id).room
+        if not room.published.exists():
+            return
+        result = await self.look(agent_id, lambda published, head: change_card(published, head, changes, room.now_s()))
+        match result:
+            case Committed():
+                self._request(agent_id, None, fetch=False)
+            case Invalid(findings=findings):
+                _log.warning("agent.toml of %s does not follow: %s", agent_id, findings[0])
+            case Unchanged():
+                pass
+
     def mirror_status(self, agent_id: AgentId) -> MirrorStatus | None:
         """How the copy elsewhere stands; None when no mirror is configured."""
         return None if self._mirror is None else self._mirror.status(agent_id, self._agent(agent_id).room)
@@ -273,7 +286,8 @@ class Memory:
         return WallTime(max(level)) if level else None
 
     def reminders(self, agent_id: AgentId) -> tuple[str, ...]:
-        return reminders_for(self._agent(agent_id).room.state, self._inside)
+        room = self._agent(agent_id).room
+        return (*reminders_for(room.state, self._inside), *((room.fullness,) if room.fullness else ()))
 
     async def settled(self, agent_id: AgentId, limit_s: float) -> SyncStatus:
         worker = self._agent(agent_id).worker
@@ -420,11 +434,12 @@ class Memory:
             if fetch:
                 agent.ask_again_at = self._clock.mono() + _ASK_AGAIN_S
         ahead = 0
-        if self._remote is not None and done.outcome not in _QUIET:
+        if self._remote is not None and done.outcome not in QUIET:
             ahead = await room.local(_ahead, room.published)
         state = joined_state(replace(room.state, dirty=dirty), done, ahead, self._clock.wall())
         answer = await self._bring_along(agent_id, room, state, box)
-        await room.save(_with_checkout(state, answer))
+        await room.save(with_checkout(state, answer))
+        await room.weigh()
         if self._mirror is not None and not self._closed:
             self._mirror.request(agent_id, room)
 
@@ -465,25 +480,6 @@ class Memory:
 
 def _ahead(published: Published) -> int:
     return published.ahead_of(published.ref(REMOTE), published.head())
-
-
-def _with_checkout(state: SyncState, answer: CheckoutAnswer | None) -> SyncState:
-    """What the checkout adds to an otherwise quiet outcome."""
-    if state.outcome not in _QUIET:
-        return state
-    if state.conflict is not None:
-        return replace(
-            state, outcome=SyncOutcome.CONFLICT, detail=f"conflict in {', '.join(state.conflict.paths[:12])}"
-        )
-    if state.invalid:
-        return replace(state, outcome=SyncOutcome.INVALID, detail="; ".join(state.invalid[:5]))
-    if answer is not None and answer.word is CheckoutWord.IN_THE_WAY:
-        return replace(state, outcome=SyncOutcome.IN_THE_WAY, detail=f"in the way of newer memory: {answer.detail}")
-    if answer is not None and answer.word is not CheckoutWord.UPDATED and answer.word is not CheckoutWord.INSTALLED:
-        return replace(state, outcome=SyncOutcome.BUSY, detail=f"the checkout waits: {answer.word} {answer.detail}")
-    if state.dirty and state.outcome is not SyncOutcome.PUSHED:
-        return replace(state, outcome=SyncOutcome.DIRTY, detail=f"not committed: {', '.join(state.dirty[:12])}")
-    return state
 
 
 def _identity(agent_id: AgentId, name: str) -> Identity:

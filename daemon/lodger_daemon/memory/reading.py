@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from lodger_daemon.memory.contract import AgentCard, CompiledMemory
-from lodger_daemon.memory.core.compiled_text import CoreFile, OtherFile, compile_text
+from lodger_daemon.memory.core.compiled_text import CoreFile, OtherFile, compile_text, fullness_warning
 from lodger_daemon.memory.core.first_files import card_of
 from lodger_daemon.memory.published import Published
 from lodger_tools.validator.agent_toml import AGENT_TOML, BadAgentFile, read_agent_toml
 from lodger_tools.validator.front_matter import FrontMatter, read_front_matter
+from lodger_tools.validator.limits import DEFAULT_LIMITS
 from lodger_tools.validator.objects import MODE_FOLDER, Entry, parse_tree
 from lodger_tools.validator.tree import INDEX, Layout, layout_of
 
@@ -31,8 +32,13 @@ def compile_memory(published: Published, commit: str, place: str) -> CompiledMem
             core.append(CoreFile(path, front.body))
         elif not path.endswith(f"/{INDEX}"):
             others.append(OtherFile(path, (front.fields or {}).get("description", "")))
-    text, warnings = compile_text(place, core, others)
-    return CompiledMemory(commit, text, warnings)
+    return CompiledMemory(commit, compile_text(place, core, others))
+
+
+def fullness_of(published: Published, commit: str) -> str:
+    """A warning for the agent when its core files take much of each prompt, else empty."""
+    core_bytes = published.trees.validate(published.commit(commit).tree).core_bytes
+    return fullness_warning(core_bytes, DEFAULT_LIMITS.core_bytes)
 
 
 def read_card(published: Published, commit: str, fallback: AgentCard) -> AgentCard:

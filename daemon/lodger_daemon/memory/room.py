@@ -32,7 +32,7 @@ from lodger_daemon.memory.importing import (
 )
 from lodger_daemon.memory.kept_gits import RefChange
 from lodger_daemon.memory.published import CHECKOUT, Published
-from lodger_daemon.memory.reading import added_paths, compile_memory
+from lodger_daemon.memory.reading import added_paths, compile_memory, fullness_of
 from lodger_daemon.memory.settling import Decision, Settled, SettleResult, settle
 from lodger_tools.box.contract import Boxes, BoxKey
 
@@ -67,6 +67,9 @@ class AgentRoom:
         """The other side of a conflict, once the checkout has it."""
         self._compiled: CompiledMemory | None = None
         self._no_restore_before = 0.0
+        self._weighed: str | None = None
+        self.fullness = ""
+        """What the agent is told of the size of its core files, as of the last look."""
         self.state = self._stored = self._load()
 
     async def local(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -105,7 +108,15 @@ class AgentRoom:
             return CompiledMemory(None, "")
         if self._compiled is None or self._compiled.commit != head:
             self._compiled = await self.local(compile_memory, self.published, head, self.checkout.inside)
+        await self.weigh()
         return self._compiled
+
+    async def weigh(self) -> None:
+        """Look how much of each prompt the core files take; once for each published commit."""
+        head = self.published.head()
+        if head is not None and head != self._weighed:
+            self.fullness = await self.local(fullness_of, self.published, head)
+            self._weighed = head
 
     async def import_from(self, box: BoxKey) -> ImportReport:
         """Publish what the checkout's main gained.

@@ -1,7 +1,9 @@
 """Agents of this machine: their records, and that each one's memory is ready before it is needed."""
 
 import asyncio
+import logging
 import sqlite3
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
@@ -15,6 +17,8 @@ from lodger_daemon.turns.services import TurnServices
 from lodger_tools.json_value import JsonObject
 
 CHANGEABLE: Final = frozenset({"name", "description", "model", "system", "tags", "hidden"})
+_ON_CARD: Final = frozenset({"name", "description", "model"})
+_log = logging.getLogger(__name__)
 
 
 class Agents:
@@ -23,6 +27,7 @@ class Agents:
     def __init__(self, services: TurnServices) -> None:
         self._services = services
         self._preparing: dict[AgentId, asyncio.Task[AgentCard]] = {}
+        self._following: set[asyncio.Task[None]] = set()
 
     async def all(self) -> tuple[AgentRecord, ...]:
         return await self._services.database.read(agent_rows.all_agents)
@@ -68,7 +73,12 @@ class Agents:
             agent_rows.replace(connection, changed)
             return changed
 
-        return await self._services.database.write(write)
+        changed = await self._services.database.write(write)
+        if told := _ON_CARD & changes.keys():
+            task = asyncio.get_running_loop().create_task(self._memory_follows(agent_id, told))
+            self._following.add(task)
+            task.add_done_callback(self._following.discard)
+        return changed
 
     async def delete(self, agent_id: AgentId) -> None:
         """Take the agent out of every list for good; its memory and what was said stay on disk.
@@ -99,11 +109,23 @@ class Agents:
         task.result()
 
     async def aclose(self) -> None:
-        tasks = {task for task in self._preparing.values() if not task.done()}
+        tasks = {task for task in (*self._preparing.values(), *self._following) if not task.done()}
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+    async def _memory_follows(self, agent_id: AgentId, names: Collection[str]) -> None:
+        """The card travels with the memory. Of several changes at once the last one stays, in whatever order they get
+        here: each writes what is stored by then."""
+        try:
+            await self.memory_ready(agent_id)
+            record = await self.get(agent_id)
+            if record is not None:
+                values = {"name": record.name, "description": record.description, "model": record.model}
+                await self._services.memory.follow_card(agent_id, {name: values[name] for name in names})
+        except (MemoryFailure, OSError) as error:
+            _log.warning("agent.toml of %s does not follow the change: %s", agent_id, error)
 
     def _prepare(self, agent_id: AgentId, card: AgentCard | None) -> asyncio.Task[AgentCard]:
         task = self._preparing.get(agent_id)

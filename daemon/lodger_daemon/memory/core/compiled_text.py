@@ -7,6 +7,8 @@ from typing import Final
 BUDGET_TOKENS: Final = 20_000
 """What the reference discusses as limit for core memory (BEHAVIOUR.md F3)."""
 BYTES_PER_TOKEN: Final = 4
+_WARN_TOKENS: Final = 16_000
+"""From four fifths of it on the agent is told, so that it can tidy up before it must."""
 _MAX_TREE_LINES: Final = 400
 _MAX_DESCRIPTION: Final = 200
 
@@ -27,8 +29,8 @@ class OtherFile:
     description: str
 
 
-def compile_text(place: str, core: Sequence[CoreFile], others: Sequence[OtherFile]) -> tuple[str, tuple[str, ...]]:
-    """The text, byte-stable for the same files, and warnings.
+def compile_text(place: str, core: Sequence[CoreFile], others: Sequence[OtherFile]) -> str:
+    """Byte-stable for the same files.
 
     Args:
         place: where the agent finds the checkout.
@@ -44,15 +46,25 @@ def compile_text(place: str, core: Sequence[CoreFile], others: Sequence[OtherFil
         cut = len(lines) - _MAX_TREE_LINES
         lines = lines[:_MAX_TREE_LINES] + ([f"- and {cut} more; list the folders to see them"] if cut > 0 else [])
         parts.append("Other files of your memory; read them when they matter:\n" + "\n".join(lines))
-    text = "\n\n".join(parts) + "\n"
-    tokens = len(text.encode()) // BYTES_PER_TOKEN
-    if tokens <= BUDGET_TOKENS:
-        return text, ()
-    warning = (
-        f"Your core memory takes about {tokens} tokens of every prompt; the budget is {BUDGET_TOKENS}. Move what is not"
-        " needed in every conversation from the root into a folder, with a good description."
+    return "\n\n".join(parts) + "\n"
+
+
+def fullness_warning(core_bytes: int, most_bytes: int) -> str:
+    """What the agent is told of the size of its core files; empty while there is room enough. In whole thousands of
+    tokens, so that it is not another text after every change.
+
+    Args:
+        most_bytes: with more, a commit is not valid.
+    """
+    thousands = core_bytes // BYTES_PER_TOKEN // 1000
+    if thousands < _WARN_TOKENS // 1000:
+        return ""
+    words = "is over" if thousands >= BUDGET_TOKENS // 1000 else "is nearly at"
+    return (
+        f"Memory: your core memory {words} its budget: it takes about {thousands},000 tokens of every prompt, the"
+        f" budget is {BUDGET_TOKENS:,}, and commits with more than {most_bytes // BYTES_PER_TOKEN:,} are refused. Move"
+        " what is not needed in every conversation from the core files into a folder, with a good description."
     )
-    return text, (warning,)
 
 
 def _short(description: str) -> str:
