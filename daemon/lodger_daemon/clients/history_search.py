@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from lodger_daemon.backends.core.search_query import QueryRefused, span_of
+from lodger_daemon.backends.core.search_query import QueryRefused, clean, span_of
 from lodger_daemon.backends.core.transcript import MessageKind
 from lodger_daemon.backends.local.search import SPOKEN, HistorySearch, Wanted
 from lodger_daemon.clients.core.times import iso
@@ -58,7 +58,8 @@ def _kinds(value: Json) -> tuple[MessageKind, ...]:
 
 def _text(command: JsonObject, name: str) -> str | None:
     value = command.get(name)
-    if value is None or isinstance(value, str):
+    # Half a character, which JSON can spell, is no text that anything could be compared with.
+    if value is None or (isinstance(value, str) and value == clean(value)):
         return value
     raise ConversationError(f"{name} must be a text.")
 

@@ -29,6 +29,9 @@ TEXT_LIMIT_CHARACTERS: Final = 200_000
 """Of an agent's instructions; other texts about an agent or a conversation are shorter."""
 SHORT_LIMIT_CHARACTERS: Final = 2_000
 TAGS_LIMIT: Final = 100
+DEPTH_LIMIT: Final = 32
+"""Of lists and objects in a message's parts. Some hundred can be read in one place and not in another, where more of
+the stack is in use: such a conversation could be imported and never opened."""
 LATEST: Final = 4_102_444_800.0
 """The year 2100: no message is from later."""
 
@@ -199,7 +202,7 @@ class _Reader:
         match fields.get("type"):
             case "lodger_export":
                 if fields.get("version") != VERSION:
-                    self.refuse(f"has version {fields.get('version')!r}; this Lodger reads version {VERSION}")
+                    self.refuse(f"has version {str(fields.get('version'))[:40]}; this Lodger reads version {VERSION}")
             case "agent":
                 self.take_agent(fields)
             case "conversation":
@@ -332,6 +335,8 @@ class _Reader:
         is_parts = isinstance(value, list) and all(isinstance(part, dict) and part.get("type") for part in value)
         if not is_parts and not isinstance(value, str):
             self.refuse("is a person's message whose content is neither a text nor a list of parts")
+        if is_deeper_than(value, DEPTH_LIMIT):
+            self.refuse(f"is a person's message with parts nested deeper than {DEPTH_LIMIT} levels")
         return without_faulty(value)
 
     def calls(self, value: Json) -> list[Json]:
@@ -396,6 +401,20 @@ class _Reader:
 
     def instant_or_none(self, fields: JsonObject, name: str) -> WallTime | None:
         return None if fields.get(name) is None else self.instant(fields, name)
+
+
+def is_deeper_than(value: Json, levels: int) -> bool:
+    """Without recursion, which is what such a value exhausts."""
+    row: list[Json] = [value]
+    while row and levels >= 0:
+        levels -= 1
+        row = [
+            inner
+            for one in row
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+    return bool(row)
 
 
 def _encoded(fields: JsonObject) -> bytes:

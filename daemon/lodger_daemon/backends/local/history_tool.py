@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from lodger_daemon.backends.core.search_query import QueryRefused
+from lodger_daemon.backends.core.search_query import QueryRefused, clean
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage, calls_of, parts_of, text_of
 from lodger_daemon.backends.local.search import HistorySearch, Page, Wanted
 from lodger_daemon.clock import WallTime
@@ -46,7 +46,7 @@ class HistoryTool:
         try:
             check_history_search(arguments)
             if message_id := arguments.get("message_id"):
-                return await self._read(key.agent_id, MessageId(str(message_id)))
+                return await self._read(key.agent_id, MessageId(clean(str(message_id))))
             return ToolOutcome("success", _in_words(await self._search(key.agent_id, arguments)))
         except (BadArguments, QueryRefused) as error:
             return ToolOutcome("error", str(error), refused=True)

@@ -202,6 +202,7 @@ async def test_the_wire_command_refuses_with_words(history: HistorySearch) -> No
         ({"query": "x", "kinds": ["song"]}, "kinds"),
         ({"query": "x", "since": "soon"}, "no date"),
         ({"query": "x", "conversation_id": "default"}, "name the agent"),
+        ({"query": "x", "conversation_id": "\ud83d"}, "conversation_id must be a text"),
     ]
     for command, words in wrong:
         with pytest.raises(ConversationError, match=words):
@@ -281,7 +282,7 @@ async def test_an_agent_finds_nothing_of_another_agent(house: House, history: Hi
 @pytest.mark.parametrize(
     "arguments",
     [{}, {"query": ""}, {"query": "x", "message_id": "m"}, {"query": 7}, {"query": "!"}, {"query": "x", "limit": 51},
-     {"query": "x", "before": True}],
+     {"query": "x", "before": True}, {"message_id": "\ud83d"}, {"query": "\ud83d"}],
 )  # fmt: skip
 async def test_bad_arguments_are_told_to_the_model(
     house: House, history: HistorySearch, arguments: dict[str, Json]

@@ -198,6 +198,10 @@ def sealed(*objects: dict[str, Any]) -> list[bytes]:
         ([HEAD, TALK, SAID | {"kind": "system"}], "`kind`"),
         ([HEAD, TALK, SAID | {"content": "hi"}], "`content`"),
         ([HEAD, TALK, SAID | {"content": {"content": 7}}], "neither a text"),
+        (
+            [HEAD, TALK, SAID | {"content": {"content": [{"type": "x", "y": json.loads("[" * 900 + "]" * 900)}]}}],
+            "deep",
+        ),
         ([HEAD, TALK, SAID | {"tool_call_id": "c"}], "no result"),
         ([HEAD, TALK, RESULT | {"run_id": None}], "without `run_id`"),
         ([HEAD, TALK, RESULT, RESULT | {"id": "m3"}], "second result"),
