@@ -30,10 +30,30 @@ IDS = [attack.id for attack in ATTACKS]
 
 def test_the_page_names_every_mechanism_once() -> None:
     page = Path(__file__).with_name("README.md").read_text()
-    rows = [row.split("|")[3] for row in page.splitlines() if row.startswith("| ")]
+    mechanisms, _, _ = page.partition("## Incidents")
+    rows = [row.split("|")[3] for row in mechanisms.splitlines() if row.startswith("| ")]
     named = [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
     assert sorted(named) == sorted(IDS)
     assert len(set(IDS)) >= 60
+
+
+def test_every_incident_that_the_page_names_is_tried_where_it_says() -> None:
+    here = Path(__file__).parent
+    _, _, incidents = (here / "README.md").read_text().partition("## Incidents")
+    rows = [row.split("|") for row in incidents.splitlines() if re.match(r"\| [AFNR]\d", row)]
+    told = {name for row in rows for name in re.findall(r"[AFNR]\d+", row[1])}
+    assert told == {
+        "A6",
+        "R5",
+        "A10",
+        *(f"F{n}" for n in (1, 2, 3, 4, 5, 6, 9, 10, 11, 13)),
+        *(f"N{n}" for n in (1, *range(3, 9))),
+    }
+    for row in rows:
+        files = "".join((here / name).read_text() for name in re.findall(r"`([^`]+\.py)`", row[2]))
+        for test in re.findall(r"`(test_\w+)`", row[3]):
+            assert f"def {test}(" in files, row
+    assert all(any(one.startswith(f"{name}-") for one in IDS) for name in ("F1", "F2", "F4", "F13", "N7", "N8"))
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=IDS)
