@@ -1,6 +1,5 @@
 """The hub's routes, each with the class of caller it is for, behind one gate."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,8 +55,8 @@ def routes(handlers: Handlers, gate: Gate) -> tuple[GuardedRoute, ...]:
     async def health(_: Request) -> Response:
         return answer({"ok": True})
 
-    async def list_agents(_: Request) -> Response:
-        agents = await asyncio.to_thread(handlers.memory.list_agents)
+    async def list_agents(request: Request) -> Response:
+        agents = await handlers.memory.agents_for(request.scope)
         return answer([{"id": agent_id, "name": agent_id} for agent_id in agents])
 
     environments, devices, mailbox = handlers.environments, handlers.devices, handlers.mailbox

@@ -16,18 +16,19 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, assert_never
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Scope
 
 from lodger_hub.access.core.hosts import PublicUrl, public_url
 from lodger_hub.access.core.lockout import Lockout
 from lodger_hub.access.core.sources import LOOPBACK, Network, networks
 from lodger_hub.access.devices import Devices
-from lodger_hub.access.gate import Gate
+from lodger_hub.access.gate import Gate, caller_of
 from lodger_hub.access.tokens import prepare_tokens
 from lodger_hub.api.devices import DeviceRoutes
 from lodger_hub.api.environments import Environments
@@ -35,6 +36,7 @@ from lodger_hub.api.mailbox import MailboxRoutes
 from lodger_hub.app import Handlers, hub_app, routes
 from lodger_hub.errors import BadAddress, HubError
 from lodger_hub.git_host.app import Allowed, Denied, GitHost
+from lodger_hub.git_host.grants import FILE_NAME, Grants, Right
 from lodger_hub.lan.certificate import LanCertificate, lan_addresses, prepare_certificate
 from lodger_hub.mailbox.courier import Courier
 from lodger_hub.options import DEFAULT_PORT, HubOptions, LanListener, is_loopback
@@ -107,7 +109,7 @@ async def _application(
     switchboard = Switchboard(options.limits, store, book.is_live)
     devices = Devices(store, book, gate, switchboard, options.state)
     courier = Courier(store, book.has_device, options.mail)
-    memories = _memory_host(options.state / "git", switchboard)
+    memories = _memory_host(options.state, switchboard)
     stack.push_async_callback(memories.aclose)
     handlers = Handlers(
         Environments(store, switchboard, gate, devices, courier),
@@ -212,15 +214,26 @@ def _lan_names(options: HubOptions) -> frozenset[str]:
     return frozenset({name, f"{name.removesuffix('.local')}.local"})
 
 
-def _memory_host(root: Path, switchboard: Switchboard) -> GitHost:
-    async def authorize(_headers: Mapping[str, str], _agent_id: str, _writes: bool) -> Allowed | Denied:
-        # The gate in front of the mount has admitted a machine token, and every machine may use every agent.
-        return Allowed()
+def _memory_host(state: Path, switchboard: Switchboard) -> GitHost:
+    grants = Grants(state / FILE_NAME)
+
+    async def authorize(scope: Scope, agent_id: str, writes: bool) -> Allowed | Denied:
+        # The gate in front has found whose token it is.
+        caller = caller_of(HTTPConnection(scope))
+        match await asyncio.to_thread(grants.right, caller.device_id, agent_id):
+            case Right.WRITE:
+                return Allowed()
+            case Right.READ:
+                return Denied(403) if writes else Allowed()
+            case Right.NONE:
+                return Denied(404)
+            case other:
+                assert_never(other)
 
     async def on_head_moved(agent_id: str, head: str) -> None:
         switchboard.announce_head(agent_id, head)
 
-    return GitHost(root, authorize, on_head_moved)
+    return GitHost(state / "git", authorize, on_head_moved)
 
 
 class _Server(uvicorn.Server):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -20,8 +21,8 @@ def basic(token: str) -> str:
     return "Basic " + base64.b64encode(f"letta:{token}".encode()).decode()
 
 
-async def authorize(headers: Mapping[str, str], agent_id: str, write: bool) -> Allowed | Denied:
-    given = headers.get("authorization", "")
+async def authorize(scope: Mapping[str, Any], agent_id: str, write: bool) -> Allowed | Denied:
+    given = dict(scope["headers"]).get(b"authorization", b"").decode()
     if agent_id == "agent-foreign":
         return Denied(404)
     if given in {basic(TOKEN), f"Bearer {TOKEN}"}:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 import subprocess
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -45,8 +45,8 @@ class Denied:
     status: int
 
 
-Authorize: TypeAlias = Callable[[Mapping[str, str], str, bool], Awaitable[Allowed | Denied]]
-"""Lower-case headers, agent id, whether it wants to write."""
+Authorize: TypeAlias = Callable[[Message, str, bool], Awaitable[Allowed | Denied]]
+"""The request's ASGI scope, agent id, whether it wants to write."""
 
 OnHeadMoved: TypeAlias = Callable[[str, str], Awaitable[None]]
 
@@ -104,6 +104,11 @@ class GitHost:
         """Agents whose memory is here, oldest first."""
         return self._repositories.list_agents()
 
+    async def agents_for(self, scope: Message) -> tuple[str, ...]:
+        """Of those, the ones whose memory the caller may read."""
+        agents = await asyncio.to_thread(self.list_agents)
+        return tuple([agent for agent in agents if isinstance(await self._authorize(scope, agent, False), Allowed)])
+
     async def aclose(self) -> None:
         """End upkeep that runs. What it leaves half-done is whole, and is done again after some push."""
         self._upkeep.stop()
@@ -130,7 +135,7 @@ class GitHost:
     async def _serve(self, scope: Message, receive: Receive, answer: "_Answer") -> None:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         agent_id, service_path, writes = _route(scope)
-        verdict = await self._authorize(headers, agent_id, writes)
+        verdict = await self._authorize(scope, agent_id, writes)
         if isinstance(verdict, Denied):
             raise _Refused(verdict.status, "not allowed")
         if int(headers.get("content-length") or 0) > self._limits.request_bytes:
