@@ -142,7 +142,8 @@ class AnthropicStream:
                     raise too_much(f"more than {CALLS_LIMIT} tool calls")
                 number = self._call_index[index] = len(self._call_index)
                 call_id = as_text(block.get("id")) or f"toolu_{self._id_prefix}_{number}"
-                chunks.append(ToolCallChunk(number, call_id, whole_characters(as_text(block.get("name"))), ""))
+                name = whole_characters(as_text(block.get("name")))
+                chunks.append(ToolCallChunk(number, whole_characters(call_id), name, ""))
 
     def _delta(self, index: int, delta: JsonObject, chunks: list[ModelChunk]) -> None:
         block = self._open.get(index, {})

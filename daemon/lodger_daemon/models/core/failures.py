@@ -7,6 +7,7 @@ from lodger_daemon.models.contract import RETRYABLE, FailureKind, ModelFailure
 from lodger_daemon.models.core.json_fields import as_object, as_text, parse_object
 from lodger_daemon.models.core.overflow import is_overflow, window_told
 from lodger_daemon.models.core.retry_hints import wait_hint
+from lodger_daemon.models.core.surrogates import whole_characters
 from lodger_tools.json_value import Json, JsonObject
 
 BODY_LIMIT_BYTES: Final = 256 * 1024
@@ -148,7 +149,7 @@ def _message(status: int, error: JsonObject, body: bytes) -> str:
         words = "a web page instead of an answer; check the provider's address"
     if not words:
         words = body.decode("utf-8", "replace").strip() or "no explanation"
-    words = words[:MESSAGE_LIMIT_CHARS]
+    words = whole_characters(words[:MESSAGE_LIMIT_CHARS])
     return f"HTTP {status}: {words}" if status else words
 
 

@@ -251,7 +251,8 @@ class OpenAiStream:
         text = call.joiner.feed(text)
         if not call.announced:
             call.announced = True
-            chunks.append(ToolCallChunk(call.index, call.call_id, whole_characters(call.name), text))
+            call_id, name = whole_characters(call.call_id), whole_characters(call.name)
+            chunks.append(ToolCallChunk(call.index, call_id, name, text))
         elif text:
             chunks.append(ToolCallChunk(call.index, None, None, text))
 

@@ -194,3 +194,9 @@ def test_calls_without_end_are_refused() -> None:
         for number in range(2000):
             event: JsonObject = {"type": "content_block_start", "index": number, "content_block": block}
             decoder.feed(b"data: %s\n\n" % json.dumps(event).encode())
+
+
+def test_half_a_character_in_an_id_is_marked_since_no_database_takes_it() -> None:
+    block: JsonObject = {"type": "tool_use", "id": "c\ud83d", "name": "Bash"}
+    event = json.dumps({"type": "content_block_start", "index": 0, "content_block": block}).encode()
+    assert AnthropicStream("anthropic", "p1").feed(b"data: %s\n\n" % event) == [ToolCallChunk(0, "c\ufffd", "Bash", "")]

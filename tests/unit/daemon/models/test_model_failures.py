@@ -161,3 +161,8 @@ def test_a_wait_may_stand_anywhere(
 )
 def test_the_wait_a_provider_asks_for(headers: dict[str, str], wait_s: float | None) -> None:
     assert retry_after(headers, 10.0) == wait_s
+
+
+def test_half_a_character_in_an_error_is_marked() -> None:
+    body = json.dumps({"error": {"message": "bad \ud83d"}}).encode()
+    assert failure_of_response(400, {}, body, 0.0).message == "HTTP 400: bad \ufffd"

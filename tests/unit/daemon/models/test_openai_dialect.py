@@ -192,6 +192,14 @@ def test_calls_without_end_are_refused_before_they_cost_time() -> None:
     assert caught.value.kind is FailureKind.BAD_REQUEST
 
 
+def test_half_a_character_in_an_id_is_marked_since_no_database_takes_it() -> None:
+    call: JsonObject = {"index": 0, "id": "c\ud83d", "function": {"name": "Ba\ud83dsh", "arguments": "{}"}}
+    answer = json.dumps({"choices": [{"delta": {"tool_calls": [call]}}]}).encode()
+    assert OpenAiStream("other", "p1").feed(b"data: %s\n\n" % answer) == [
+        ToolCallChunk(0, "c\ufffd", "Ba\ufffdsh", "{}")
+    ]
+
+
 def test_an_answer_in_one_piece_counts() -> None:
     body = {"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 1}}
     assert OpenAiStream("other", "p1").whole(json.dumps(body).encode()) == [
