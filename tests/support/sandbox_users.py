@@ -144,7 +144,7 @@ def as_ordinary_user(script: Path, *arguments: str) -> subprocess.CompletedProce
         "PYTHONDONTWRITEBYTECODE": "1",
         # Stands for whatever the daemon's own environment holds.
         "PYTEST_CURRENT_TEST": "as an ordinary user",
-        "PYTHONPATH": f"{repository / 'sandbox'}:{repository / 'tests'}",
+        "PYTHONPATH": ":".join(str(repository / name) for name in ("sandbox", "tools", "daemon", "tests")),
     }
     shown = "/mnt"
     python = f"{shown}/bin/python{sys.version_info.major}.{sys.version_info.minor}"

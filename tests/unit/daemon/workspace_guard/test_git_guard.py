@@ -245,3 +245,26 @@ async def test_the_configuration_of_a_new_repository_is_a_file_of_its_own(tmp_pa
             assert daemon.setting("core.repositoryformatversion") == "0"
         finally:
             await daemon.aclose()
+
+
+PLANTED = {
+    "fsmonitor": 'git config core.fsmonitor "$PWD/evil"',
+    "hooks folder": "mkdir h && cp evil h/post-index-change && git config core.hooksPath h",
+    "filter": "git config filter.x.clean ./evil && echo '* filter=x' > .gitattributes && echo new > tracked",
+    "included": 'printf "[core]\\n\\tfsmonitor = $PWD/evil\\n" > more && git config include.path ../more',
+}
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
+@pytest.mark.parametrize("plant", PLANTED.values(), ids=PLANTED)
+async def test_git_outside_runs_nothing_of_the_agents(daemon: Daemon, plant: str, guarded: bool) -> None:
+    boxes = daemon.boxes if guarded else daemon.manager
+    script = "printf '#!/bin/sh\\ntouch ran\\ncat\\n' > evil && chmod +x evil"
+    first = "echo old > tracked && git add tracked && git -c user.name=a -c user.email=b commit -qm one"
+    for command in (first, script, plant):
+        done = await boxes.run(daemon.key, daemon.call(RunCommand(command)))
+        assert done.exit_code == 0, done.text
+    outside = ("-C", str(daemon.workspace), "-c", "safe.directory=*")
+    await asyncio.to_thread(git, *outside, "add", "tracked")
+    await asyncio.to_thread(git, *outside, "status")
+    assert (daemon.workspace / "ran").exists() is not guarded
