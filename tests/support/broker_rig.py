@@ -26,7 +26,9 @@ class Upstream:
 
 
 @contextlib.asynccontextmanager
-async def upstream(answer: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi") -> AsyncIterator[Upstream]:
+async def upstream(
+    answer: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", port: int = 0
+) -> AsyncIterator[Upstream]:
     made = Upstream(0)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -40,7 +42,7 @@ async def upstream(answer: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\
                     await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", port)
     made.port = server.sockets[0].getsockname()[1]
     async with server:
         yield made

@@ -5,6 +5,7 @@ The broker is started when a program in a box first wants out: until then a box'
 
 import asyncio
 import logging
+import os
 import socket
 import subprocess
 from collections import deque
@@ -18,8 +19,9 @@ from lodger_daemon.network.broker_link import BrokerGone, BrokerLink
 from lodger_daemon.network.broker_process import find_broker, start_broker
 from lodger_daemon.network.contract import HostAsker
 from lodger_daemon.network.host_questions import HostQuestions
+from lodger_daemon.network.inside_sockets import NoSockets, make_inside_sockets
 from lodger_sandbox.egress.core.allow import AllowList, Entry
-from lodger_sandbox.egress.core.wire import Decide, End, ForgetBox, Ping, Serve, SetAllowList
+from lodger_sandbox.egress.core.wire import Decide, End, ForgetBox, Order, Ping, Serve, ServePlain, SetAllowList
 from lodger_tools.box import record as records
 from lodger_tools.box.contract import BoxKey, BoxLost, BoxProfile
 from lodger_tools.box.door import take_door
@@ -29,6 +31,8 @@ PROXY_PORT: Final = 3128
 PROXY_URL: Final = f"http://127.0.0.1:{PROXY_PORT}"
 WITH_NETWORK: Final = frozenset({BoxProfile.AGENT, BoxProfile.STRICT})
 KEPT_REFUSALS: Final = 200
+PLAIN_WAIT_S: Final = 1.0
+"""It takes some 30 ms on an idle machine; a first command that comes earlier would find no name server."""
 _START_TRIES: Final = 3
 _PING_LIMIT_S: Final = 2.0
 
@@ -39,6 +43,8 @@ _log = logging.getLogger(__name__)
 class _BoxDoor:
     key: BoxKey
     door: socket.socket
+    plain: tuple[socket.socket, ...] = ()
+    """Of programs that know of no proxy, once they are made; empty also while an earlier broker has them."""
     refusals: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=KEPT_REFUSALS))
     refused: int = 0
 
@@ -77,6 +83,7 @@ class Network:
         self._boxes: dict[str, _BoxDoor] = {}
         self._link: BrokerLink | None = None
         self._linking: asyncio.Task[None] | None = None
+        self._making: set[asyncio.Task[None]] = set()
         self._closed = False
         self._pings = 0
         self._answered: dict[int, asyncio.Future[None]] = {}
@@ -119,17 +126,44 @@ class Network:
             return
         self._boxes[name] = _BoxDoor(found.record.key, door)
         self._questions.box_known(name, found.record.key)
+        making = asyncio.create_task(self._make_plain(name, os.dup(door.fileno())), name=f"sockets in {name}")
+        self._making.add(making)
+        making.add_done_callback(self._making.discard)
         if self._link is not None:
             self._serve(name)
         else:
             self._watch(name)
+        await asyncio.wait({making}, timeout=PLAIN_WAIT_S)
+
+    async def _make_plain(self, name: str, door: int) -> None:
+        """
+        Args:
+            door: a descriptor of its own; not a socket object, which would make the door block for the broker too.
+        """
+        try:
+            sockets = await asyncio.to_thread(make_inside_sockets, door)
+        except NoSockets as error:
+            _log.info("programs in the box %s have to know of the proxy: %s", name, error)
+            return
+        finally:
+            os.close(door)
+        box = self._boxes.get(name)
+        if self._closed or box is None:
+            for one in sockets:
+                one.close()
+            return
+        box.plain = sockets
+        if self._link is None:
+            self._watch(name)
+        else:
+            self._serve_plain(name)
 
     def box_ended(self, found: records.FoundBox) -> None:
         known = self._boxes.pop(found.folder.name, None)
         if known is None:
             return
         self._unwatch(known)
-        known.door.close()
+        _close(known)
         self._questions.box_gone(found.folder.name)
         if self._link is not None:
             self._say(ForgetBox(found.folder.name))
@@ -160,9 +194,10 @@ class Network:
         if self._link is not None:
             link, self._link = self._link, None
             await link.aclose()
+        await asyncio.gather(*self._making, return_exceptions=True)
         for box in self._boxes.values():
             self._unwatch(box)
-            box.door.close()
+            _close(box)
         self._boxes.clear()
 
     async def _caught_up(self) -> None:
@@ -182,10 +217,13 @@ class Network:
 
     def _watch(self, name: str) -> None:
         """Until the broker accepts there, a connection waits in the backlog; it is what starts the broker."""
-        asyncio.get_running_loop().add_reader(self._boxes[name].door.fileno(), self._wanted)
+        box = self._boxes[name]
+        for one in (box.door, *box.plain):
+            asyncio.get_running_loop().add_reader(one.fileno(), self._wanted)
 
     def _unwatch(self, box: _BoxDoor) -> None:
-        asyncio.get_running_loop().remove_reader(box.door.fileno())
+        for one in (box.door, *box.plain):
+            asyncio.get_running_loop().remove_reader(one.fileno())
 
     def _wanted(self) -> None:
         for box in self._boxes.values():
@@ -209,12 +247,19 @@ class Network:
             self._say(SetAllowList(self._whole_list()))
             for name in set(self._boxes) - known:
                 self._serve(name)
+            for name in self._boxes:
+                self._serve_plain(name)
             return
 
     def _serve(self, name: str) -> None:
         self._say(Serve(name), self._boxes[name].door.fileno())
 
-    def _say(self, order: SetAllowList | Serve | ForgetBox | Decide | Ping | End, *descriptors: int) -> None:
+    def _serve_plain(self, name: str) -> None:
+        """Once more does no harm: the broker keeps those it has."""
+        if plain := self._boxes[name].plain:
+            self._say(ServePlain(name), *(one.fileno() for one in plain))
+
+    def _say(self, order: Order, *descriptors: int) -> None:
         if self._link is None:
             return
         try:
@@ -262,3 +307,8 @@ class Network:
                 self._note(box.key.agent_id, "passed", to, str(event.get("by")))
             case _:
                 return
+
+
+def _close(box: _BoxDoor) -> None:
+    for one in (box.door, *box.plain):
+        one.close()

@@ -21,16 +21,20 @@ from lodger_sandbox.egress.core.wire import (
     Order,
     Ping,
     Serve,
+    ServePlain,
     SetAllowList,
     read_order,
 )
 from lodger_sandbox.egress.doors import Doors, GatedWay
 from lodger_sandbox.egress.gate import Asked, AskOver, Denied, Gate, GateEvent, Passed
+from lodger_sandbox.egress.plain_doors import PlainDoors
 
 _PIECE_BYTES: Final = 64 * 1024
 _DESCRIPTORS_AT_ONCE: Final = 16
 _BACKLOG_LIMIT_BYTES: Final = 1024 * 1024
 """Of events a daemon does not read: beyond it the connection is closed, and the next daemon gets what is kept."""
+PLAIN_SOCKETS: Final = 4
+"""As `inside_sockets` makes them: UDP 53, TCP 80, 443, 22."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +48,7 @@ class Broker:
         self._daemon: _Connection | None = None
         self.gate = Gate(self._tell, *(() if ask_limit_s is None else (ask_limit_s,)))
         self._doors: dict[str, Doors] = {}
+        self._plain: dict[str, PlainDoors] = {}
         self._ended = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -58,7 +63,8 @@ class Broker:
             loop.remove_reader(self._listener.fileno())
             if self._daemon is not None:
                 self._daemon.close()
-            await asyncio.gather(*(doors.aclose() for doors in self._doors.values()), return_exceptions=True)
+            every: tuple[Doors | PlainDoors, ...] = (*self._doors.values(), *self._plain.values())
+            await asyncio.gather(*(doors.aclose() for doors in every), return_exceptions=True)
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -97,11 +103,16 @@ class Broker:
                 if not descriptors:
                     raise BadLine("a box without its socket")
                 self._own(self._serve(box, socket.socket(fileno=descriptors.popleft())))
+            case ServePlain(box):
+                if len(descriptors) < PLAIN_SOCKETS:
+                    raise BadLine("a box without its sockets")
+                sockets = [socket.socket(fileno=descriptors.popleft()) for _ in range(PLAIN_SOCKETS)]
+                self._own(self._serve_plain(box, sockets))
             case ForgetBox(box):
                 self.gate.forget_box(box)
-                doors = self._doors.pop(box, None)
-                if doors is not None:
-                    self._own(doors.aclose())
+                for doors in (self._doors.pop(box, None), self._plain.pop(box, None)):
+                    if doors is not None:
+                        self._own(doors.aclose())
             case Decide(ask, allowed, grant_s):
                 self.gate.decide(ask, allowed, grant_s)
             case Ping(number):
@@ -118,6 +129,14 @@ class Broker:
             listener.close()
             return
         doors = self._doors[box] = Doors(listener, GatedWay(self.gate, box))
+        await doors.open()
+
+    async def _serve_plain(self, box: str, sockets: list[socket.socket]) -> None:
+        if box in self._plain:
+            for one in sockets:
+                one.close()
+            return
+        doors = self._plain[box] = PlainDoors(sockets[0], sockets[1:], GatedWay(self.gate, box))
         await doors.open()
 
     def _own(self, work: Coroutine[Any, Any, None]) -> None:

@@ -32,6 +32,13 @@ class Serve:
 
 
 @dataclass(frozen=True, slots=True)
+class ServePlain:
+    """Comes with four descriptors: the box's name server and the ports that programs reach without a proxy."""
+
+    box: str
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetBox:
     box: str
 
@@ -55,7 +62,7 @@ class End:
     """The broker ends; connections through it break."""
 
 
-Order: TypeAlias = Hello | SetAllowList | Serve | ForgetBox | Decide | Ping | End
+Order: TypeAlias = Hello | SetAllowList | Serve | ServePlain | ForgetBox | Decide | Ping | End
 
 
 def read_order(line: bytes) -> Order:
@@ -69,6 +76,8 @@ def read_order(line: bytes) -> Order:
                 return SetAllowList(parse_allow_list(value["list"]))
             case "serve":
                 return Serve(_text(value["box"]))
+            case "serve_plain":
+                return ServePlain(_text(value["box"]))
             case "forget":
                 return ForgetBox(_text(value["box"]))
             case "decide":
@@ -91,6 +100,8 @@ def order_line(order: Order) -> bytes:
             value = {"do": "allow", "list": [str(entry) for entry in allow.entries]}
         case Serve(box):
             value = {"do": "serve", "box": box}
+        case ServePlain(box):
+            value = {"do": "serve_plain", "box": box}
         case ForgetBox(box):
             value = {"do": "forget", "box": box}
         case Decide(ask, allowed, grant_s):

@@ -1,5 +1,6 @@
 """Boxes, broker and daemon together, with real boxes and a real broker process."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -15,7 +16,7 @@ from lodger_sandbox.egress.core.allow import parse_allow_list
 from lodger_tools.box import record as records
 from lodger_tools.box.contract import BoxCall, BoxKey, BoxOutcome, RunCommand
 from lodger_tools.box.manager import BoxManager
-from support.broker_rig import upstream
+from support.broker_rig import Upstream, upstream
 from support.hub_rig import until
 from support.real_boxes import RealRequests, box_user_for_tests, workspace_for_tests
 
@@ -158,3 +159,57 @@ async def test_the_broker_shows_nothing_of_itself_to_a_box(make: Callable[[list[
         assert found.token not in seen.text
         assert "No such file" in seen.text or "Permission denied" in seen.text
         assert records.is_alive(found.folder)
+
+
+LOOK_UP = """
+import socket, struct
+def resolve(name):
+    ask = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    labels = b"".join(bytes((len(label),)) + label.encode() for label in name.split("."))
+    question = labels + bytes(1) + struct.pack("!HH", 1, 1)
+    ask.sendto(struct.pack("!HHHHHH", 9, 0x100, 1, 0, 0, 0) + question, ("127.0.0.1", 53))
+    return socket.inet_ntoa(ask.recv(512)[-4:])
+def says(name):
+    there = socket.create_connection((resolve(name), 443))
+    there.sendall(b"hello!")
+    return there.recv(100)
+"""
+
+
+@contextlib.asynccontextmanager
+async def upstream_443() -> AsyncIterator[Upstream]:
+    """Ports are the same inside and outside, and below 1024 not everybody's."""
+    try:
+        async with upstream(b"pong", port=443) as there:
+            yield there
+    except PermissionError:
+        pytest.skip("needs to listen on a low port")
+
+
+async def test_programs_that_know_of_no_proxy_reach_what_is_listed_and_nothing_else(
+    make: Callable[[list[str]], Daemon],
+) -> None:
+    daemon = make(["localhost", "127.0.0.1"])
+    await daemon.start()
+    async with upstream_443() as there:
+        resolve = "import socket; print(socket.gethostbyname('Example.test.'))"
+        assert (await daemon.run(f'python3 -c "{resolve}"')).text.strip() == "127.64.0.1"
+        program = Path(daemon.key.workspace) / "says.py"
+        program.write_text(LOOK_UP + "import sys; print(says(sys.argv[1]))")
+        assert (await daemon.run("python3 says.py localhost")).text.strip() == "b'pong'"
+        count = daemon.network.refused_count(daemon.key)
+        assert (await daemon.run("python3 says.py example.test")).text.strip() == "b''"
+        assert [to for to, _ in await daemon.network.refused_since(daemon.key, count)] == ["example.test:443"]
+        assert len(there.received) == 1
+
+
+async def test_a_restarted_daemon_leaves_the_sockets_where_they_are(make: Callable[[list[str]], Daemon]) -> None:
+    first = make([])
+    await first.start()
+    await first.run("python3 -c \"import socket; socket.gethostbyname('a.test')\"")
+    pid = first.broker_pid()
+    await first.aclose()
+    second = make([])
+    await second.start()
+    said = await second.run("python3 -c \"import socket; print(socket.gethostbyname('a.test'))\"")
+    assert (said.text.strip(), second.broker_pid()) == ("127.64.0.1", pid)
