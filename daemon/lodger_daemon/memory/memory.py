@@ -440,6 +440,7 @@ class Memory:
         answer = await self._bring_along(agent_id, room, state, box)
         await room.save(with_checkout(state, answer))
         await room.weigh()
+        await room.keep_house()
         if self._mirror is not None and not self._closed:
             self._mirror.request(agent_id, room)
 

@@ -20,7 +20,8 @@ from lodger_daemon.memory.core.sync_state import (
     state_from_json,
     state_to_json,
 )
-from lodger_daemon.memory.errors import GitFailed, RefMoved
+from lodger_daemon.memory.errors import GitFailed, MemoryFailure, RefMoved
+from lodger_daemon.memory.housekeeping import pack_if_needed
 from lodger_daemon.memory.importing import (
     Diverged,
     Imported,
@@ -43,6 +44,7 @@ _CHECKOUT_LIMIT_S: Final = 15.0
 _RACES: Final = 5
 _RESTORE_AGAIN_S: Final = 60.0
 """A checkout that cannot be mended is not tried again at each tool call."""
+_PACK_AGAIN_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class AgentRoom:
         """The other side of a conflict, once the checkout has it."""
         self._compiled: CompiledMemory | None = None
         self._no_restore_before = 0.0
+        self._no_packing_before = 0.0
         self._weighed: str | None = None
         self.fullness = ""
         """What the agent is told of the size of its core files, as of the last look."""
@@ -149,6 +152,18 @@ class AgentRoom:
             if self.tool_call_runs():
                 return CheckoutAnswer(CheckoutWord.BUSY, "a tool call runs")
             return await self._update(box, seen, main)
+
+    async def keep_house(self) -> None:
+        """Pack the published repository when it has grown loose; for the time between turns."""
+        if self._clock.mono() < self._no_packing_before:
+            return
+        try:
+            packed = await self.local(pack_if_needed, self.published)
+        except MemoryFailure as fault:
+            _log.warning("the memory of %s was not packed: %s", self.published.folder.name, fault)
+            packed = False
+        if not packed:
+            self._no_packing_before = self._clock.mono() + _PACK_AGAIN_S
 
     async def show_theirs(self, box: BoxKey, remote: str) -> None:
         """Give the checkout the other side of a conflict as `refs/lodger/theirs`."""
