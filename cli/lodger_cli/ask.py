@@ -102,7 +102,8 @@ def _tell(result: TurnResult) -> None:
     if result.text:
         say(for_terminal(result.text) if sys.stdout.isatty() else result.text)
     if not result.ok:
-        note(f"lodger: the turn ended with {result.stop_reason}{': ' + result.error if result.error else ''}")
+        why = f": {for_terminal(result.error)}" if result.error else ""
+        note(f"lodger: the turn ended with {result.stop_reason}{why}")
     elif result.exit_code is Exit.NOT_ALLOWED:
         note("lodger: not everything ran, because it was denied or nobody could be asked; see `--mode`")
 

@@ -12,7 +12,7 @@ from lodger_cli.chat_prompt import ChatPrompt, Left
 from lodger_cli.chat_screen import ChatScreen
 from lodger_cli.questions import ask_person
 from lodger_cli.runtime import Opened
-from lodger_cli.terminal import note
+from lodger_cli.terminal import for_terminal, note
 from lodger_cli.turn import ABORT_LIMIT_S, Message, create_message, give_answer
 from lodger_cli.wire import Frame, WireClient, WireError
 
@@ -97,7 +97,8 @@ class ChatRoom:
         frame: Frame = {"type": "input", "runtime": self._runtime, "payload": create_message(Message(text), message_id)}
         accepted = await self._client.request(frame)
         if not accepted.get("accepted"):
-            note(f"lodger: the message was refused: {accepted.get('error', 'no reason given')}")
+            why = for_terminal(str(accepted.get("error", "no reason given")))
+            note(f"lodger: the message was refused: {why}")
         elif accepted.get("disposition") == "queued":
             note("(it waits its turn; /queue shows what waits)")
 

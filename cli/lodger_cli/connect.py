@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from lodger_cli.places import local_daemon
+from lodger_cli.plain import plain
 from lodger_cli.processes import StartError
 from lodger_cli.terminal import Exit, fail, note, say, say_json
 from lodger_cli.wire import Frame, WireError
@@ -45,7 +46,9 @@ def connect(provider: str, described: dict[str, str], *, api_key_file: str, remo
     elif remove:
         say(f"{provider} is forgotten.")
     elif own:
-        say(f"{provider} is connected, with {len(own)} model(s), {own[0]} among them; `lodger models` lists all.")
+        say(
+            f"{provider} is connected, with {len(own)} model(s), {plain(own[0])} among them; `lodger models` lists all."
+        )
     else:
         say(f"{provider} is connected.")
         note(
@@ -100,7 +103,8 @@ def models(*, as_json: bool) -> None:
         return
     for entry in entries:
         mark = "*" if entry.get("isDefault") else " "
-        say(f"{mark} {entry['handle']:40} {entry.get('description') or entry.get('label', '')}")
+        # A provider names its models as it likes.
+        say(plain(f"{mark} {entry['handle']:40} {entry.get('description') or entry.get('label', '')}"))
     say("* is what a new agent gets.")
 
 

@@ -5,6 +5,7 @@ import urllib.parse
 from typing import Any, Final
 
 from lodger_cli.hub_api import HubApi, hub_of_this_machine
+from lodger_cli.plain import plain
 from lodger_cli.terminal import Exit, age, fail, say, say_json
 from lodger_cli.wire import WireError
 
@@ -23,11 +24,12 @@ def list_devices(*, as_json: bool) -> None:
     now = time.time()
     for device in devices:
         seen = device["last_seen_at"]
-        say(
+        line = (
             f"{device['id']}  {device['name']}  ({device['role']})  "
             f"paired {age(now - device['paired_at'] / 1000)}, "
             f"last seen {age(None if seen is None else now - seen / 1000)}"
         )
+        say(plain(line))
 
 
 def revoke(wanted: str, *, as_json: bool) -> None:
@@ -37,7 +39,8 @@ def revoke(wanted: str, *, as_json: bool) -> None:
     if as_json:
         say_json({"type": "revoked", "id": device["id"], "name": device["name"]})
     else:
-        say(f"{device['name']} is revoked: its connections are closed, and what it had left for machines is dropped.")
+        name = plain(device["name"])
+        say(f"{name} is revoked: its connections are closed, and what it had left for machines is dropped.")
 
 
 def rotate(wanted: str, *, as_json: bool) -> None:
@@ -62,7 +65,8 @@ def release(wanted: str, *, as_json: bool) -> None:
     if as_json:
         say_json({"type": "released", "machine_id": machine["deviceId"], "name": machine["connectionName"]})
     else:
-        say(f"{machine['connectionName']} is released: the next machine that comes under its id has it.")
+        # A machine names itself.
+        say(f"{plain(machine['connectionName'])} is released: the next machine that comes under its id has it.")
 
 
 def _find_machine(hub: HubApi, wanted: str, *, as_json: bool) -> Device:

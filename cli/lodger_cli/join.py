@@ -8,6 +8,7 @@ from typing import Final
 from lodger_cli.hub_api import ask_hub
 from lodger_cli.pinning import fetch_certificate
 from lodger_cli.places import paths
+from lodger_cli.plain import plain
 from lodger_cli.terminal import Exit, fail, say, say_json
 from lodger_cli.wire import WireError
 from lodger_daemon.models.keys import write_durably
@@ -38,7 +39,7 @@ def join(url: str, code: str, *, fingerprint: str, as_json: bool) -> None:
         joined = {"type": "joined", "url": base, "token_file": str(file), "device_id": given["device_id"]}
         say_json({**joined, "ca_file": None if ca_file is None else str(ca_file)})
         return
-    say(f"This machine is known to the hub as {given['name']}. Add to {where.settings_file}:")
+    say(f"This machine is known to the hub as {plain(str(given.get('name')))}. Add to {where.settings_file}:")
     say("")
     say("[hub]")
     say(f'url = "{base}"')

@@ -66,7 +66,8 @@ def fail(text: str, code: Exit = Exit.FAILED, *, as_json: bool = False) -> NoRet
     """End the command with words that say what to do."""
     if as_json:
         say_json({"type": "error", "message": text})
-    note(f"lodger: {text}")
+    # Hubs and providers have their words in it.
+    note(f"lodger: {for_terminal(text)}")
     raise SystemExit(int(code))
 
 

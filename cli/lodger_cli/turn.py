@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lodger_cli.runtime import processes_of
-from lodger_cli.terminal import Exit, note
+from lodger_cli.terminal import Exit, for_terminal, note
 from lodger_cli.wire import Frame, Refused, WireClient, WireError
 
 ABORT_LIMIT_S: Final = 2.0
@@ -168,7 +168,8 @@ async def give_answer(client: WireClient, runtime: Frame, question: Frame, answe
     payload = {"kind": "approval_response", "request_id": question["request_id"], **answer}
     accepted = await client.request({"type": "input", "runtime": runtime, "payload": payload})
     if not accepted.get("accepted"):
-        note(f"lodger: the answer had no effect: {accepted.get('error', 'the question is settled already')}")
+        why = for_terminal(str(accepted.get("error", "the question is settled already")))
+        note(f"lodger: the answer had no effect: {why}")
     return bool(accepted.get("accepted"))
 
 
