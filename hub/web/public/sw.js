@@ -45,7 +45,9 @@ self.addEventListener("fetch", (event) => {
 async function shell(request) {
   try {
     const answer = await fetch(request);
-    if (answer.ok) (await caches.open(CACHE)).put("/", answer.clone());
+    // A picture that is opened by itself is no page.
+    const isPage = (answer.headers.get("content-type") ?? "").startsWith("text/html");
+    if (answer.ok && isPage) (await caches.open(CACHE)).put("/", answer.clone());
     return answer;
   } catch (error) {
     const kept = await caches.match("/");
