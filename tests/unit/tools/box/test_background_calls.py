@@ -184,8 +184,10 @@ async def test_a_session_takes_input_while_it_runs(rig: Rig, terminal: bool) -> 
 async def test_a_terminal_is_controlled_by_its_command(rig: Rig) -> None:
     """Its interrupt key ends what runs in it, and a shell in it has job control."""
     manager = rig.daemon()
-    command = "echo begun; trap 'echo interrupted; exit 7' INT; while :; do read line <go; done"
-    call = BoxCall("k", RunCommand(command, None, session=Session(terminal=True)), str(rig.workspace))
+    command = "trap 'echo interrupted; exit 7' INT; echo begun; while :; do read line <go; done"
+    # Not by way of a login's scripts, one of which may take the terminal for itself.
+    session = Session(terminal=True, login=False)
+    call = BoxCall("k", RunCommand(command, None, session=session), str(rig.workspace))
     await manager.begin(rig.key, call)
     await until_written(manager, rig, b"begun")
     assert await manager.write(rig.key, "k", b"\x03") is True
