@@ -89,6 +89,15 @@ class GitGuard:
         """
         watch = self._watch(key.workspace)
         watch.calls -= begun
+        await self._settle(key, watch)
+        notes, watch.notes = watch.notes, []
+        return "".join(f"\n[{note}]" for note in notes)
+
+    async def look(self, key: BoxKey) -> None:
+        """While a command goes on that is typed into: what there is to say is said with the next result."""
+        await self._settle(key, self._watch(key.workspace))
+
+    async def _settle(self, key: BoxKey, watch: _Watch) -> None:
         watch.doubtful = True  # until it has been compared, also when this is cancelled
         async with watch.lock:
             seen, notes = await asyncio.to_thread(_look, watch, key.workspace)
@@ -96,8 +105,6 @@ class GitGuard:
             await self._compare(key, watch, seen)
             if not watch.calls and not watch.doubtful and not self._goes_on(key.workspace):
                 await asyncio.to_thread(self._files.mark_closed, key.workspace)
-            notes, watch.notes = watch.notes, []
-        return "".join(f"\n[{note}]" for note in notes)
 
     def lose(self, key: BoxKey) -> None:
         """Such a call ended in a way that leaves no time to look: the next call is not begun before it is judged."""
@@ -161,6 +168,9 @@ class GitGuard:
 
     async def _judge(self, key: BoxKey, watch: _Watch, approved: Approved, seen: ConfigSeen, box: GuardBox) -> None:
         """Raises: CannotGuard."""
+        if await asyncio.to_thread(kind_of, f"{key.workspace}/.git") is PathKind.MISSING:
+            await self._approve(key, watch, Approved(None, approved.once_tracked))
+            return
         if approved.content is None and await self._is_new(key, watch, box):
             return
         old = await box.settings(approved.content or b"") or {}
@@ -186,8 +196,7 @@ class GitGuard:
         """Look at a repository that was not there before. True when there is nothing that can be guarded."""
         kind = await asyncio.to_thread(kind_of, f"{key.workspace}/.git")
         if kind is not PathKind.FOLDER:
-            if kind is not PathKind.MISSING:
-                watch.notes.append(f".git was made here as a {kind.value}; it cannot be guarded, so remove it.")
+            watch.notes.append(f".git was made here as a {kind.value}; it cannot be guarded, so remove it.")
             return True
         disarmed = await box.disarm()
         if disarmed:

@@ -61,9 +61,15 @@ class GuardedBoxes:
         return await self._afterwards(key, await self._boxes.watch(key, call_key))
 
     async def read(self, key: BoxKey, call_key: str, offset: int, limit_bytes: int) -> OutputPart | None:
-        return await self._boxes.read(key, call_key, offset, limit_bytes)
+        part = await self._boxes.read(key, call_key, offset, limit_bytes)
+        if part is not None and key.profile in GUARDED:
+            await self._guard.look(key)
+        return part
 
     async def write(self, key: BoxKey, call_key: str, data: bytes) -> bool | None:
+        """Not after a mount was lost: then the box has ended and nobody knows the call."""
+        if key.profile in GUARDED:
+            await self._mounts.check(key)
         return await self._boxes.write(key, call_key, data)
 
     async def cancel(self, key: BoxKey, call_key: str) -> None:

@@ -11,7 +11,17 @@ import pytest
 from lodger_daemon.randomness import SystemRng
 from lodger_daemon.workspace_guard.git_guard import GitGuard
 from lodger_daemon.workspace_guard.guarded_boxes import GuardedBoxes
-from lodger_tools.box.contract import BoxCall, BoxKey, BoxOutcome, EditFile, Operation, RunCommand, StillRuns, WriteFile
+from lodger_tools.box.contract import (
+    BoxCall,
+    BoxKey,
+    BoxOutcome,
+    EditFile,
+    Operation,
+    RunCommand,
+    Session,
+    StillRuns,
+    WriteFile,
+)
 from lodger_tools.box.manager import BoxManager
 from support.hub_rig import until
 from support.real_boxes import RealRequests, box_user_for_tests, workspace_for_tests
@@ -181,6 +191,21 @@ async def test_the_end_of_a_command_in_the_background_is_looked_at(daemon: Daemo
     assert len(daemon.noted) == 1
 
 
+async def test_what_is_typed_into_a_running_command_is_looked_at(daemon: Daemon) -> None:
+    command = 'while read line; do eval "$line"; done'
+    call = daemon.call(RunCommand(command, timeout_s=None, session=Session(terminal=False)))
+    assert isinstance(await daemon.boxes.run_a_while(daemon.key, call, None, 0.05), StillRuns)
+    await daemon.boxes.write(daemon.key, call.call_key, b"git config core.pager evil; echo typed\n")
+    text = b""
+    async with asyncio.timeout(10):
+        while b"typed" not in text:
+            part = await daemon.boxes.read(daemon.key, call.call_key, 0, 1000)
+            assert part is not None
+            text = part.data
+    assert daemon.setting("core.pager") == ""
+    assert "core.pager" in (await daemon.run("true")).text
+
+
 async def test_a_daemon_killed_in_mid_call_leaves_it_to_the_next(daemon: Daemon, tmp_path: Path) -> None:
     await daemon.run("mkfifo gate")
     call = daemon.call(RunCommand("read line < gate; git config core.pager evil"))
@@ -268,3 +293,17 @@ async def test_git_outside_runs_nothing_of_the_agents(daemon: Daemon, plant: str
     await asyncio.to_thread(git, *outside, "add", "tracked")
     await asyncio.to_thread(git, *outside, "status")
     assert (daemon.workspace / "ran").exists() is not guarded
+
+
+async def test_a_repository_that_is_made_and_removed_leaves_no_doubt(tmp_path: Path) -> None:
+    with workspace_for_tests() as workspace:
+        own(workspace, box_user_for_tests())
+        daemon = Daemon(tmp_path, workspace)
+        try:
+            await daemon.run("setsid sleep 60 & git init -q .")
+            assert daemon.config.exists()
+            assert (await daemon.run("rm -rf .git")).text == ""
+            assert (await daemon.run("true")).text == ""
+            assert "was put back" in (await daemon.run("git init -q . && git config core.pager evil")).text
+        finally:
+            await daemon.aclose()
