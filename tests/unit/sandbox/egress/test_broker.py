@@ -1,8 +1,10 @@
 """The broker between real sockets: what passes, what is asked, what is refused, and what is sent on."""
 
 import asyncio
+import contextlib
 import socket
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -181,6 +183,46 @@ async def test_listed_hosts_pass_while_no_daemon_runs_and_the_next_one_hears_of_
         assert (await rig.daemon.event("passed"))["to"] == f"127.0.0.1:{there.port}"
         rig.daemon.decide((await rig.daemon.event("ask"))["ask"], True)
         assert (await waiting).endswith(b"pong")
+
+
+FUZZ_SEEDS = (
+    b"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org\r\n\r\n",
+    b"GET http://127.0.0.1:1/ HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabcGET / HTTP/1.1\r\n\r\n",
+    b"POST http://a.test/ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n"
+    b"1\r\na\r\n0\r\n\r\n",
+    b"\5\1\0\5\1\0\3\x0bexample.org\1\xbb",
+    b"\5\1\0\5\1\0\4" + bytes(15) + b"\1\0\x50",
+    b"\5\xff" + bytes(255),
+)
+
+
+@pytest.mark.parametrize("seed", range(len(FUZZ_SEEDS)))
+async def test_whatever_a_program_sends_dials_nothing_and_ends_only_its_own_connection(
+    tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bytes that were changed, cut, doubled or put in between: nothing is listed and nobody can be asked."""
+    rng = Random(seed)
+    async with broker_rig(tmp_path, ask_limit_s=0.01) as rig, upstream() as there:
+        rig.daemon.allow(f"127.0.0.1:{there.port}")
+        for _ in range(60):
+            data = bytearray(FUZZ_SEEDS[seed])
+            for _ in range(rng.randrange(1, 6)):
+                at = rng.randrange(len(data) + 1)
+                match rng.randrange(4):
+                    case 0:
+                        data[at:at] = rng.randbytes(rng.randrange(1, 5))
+                    case 1:
+                        del data[at : at + rng.randrange(1, 20)]
+                    case 2:
+                        data[at : at + 1] = rng.choice((b"\0", b"\r", b"\n", b" ", b":", b"@", b"%", b"\xff"))
+                    case _:
+                        data += data[at:]
+            with contextlib.suppress(OSError):
+                assert b"200" not in (await rig.through(bytes(data)))[:20]
+        assert there.received == []
+        assert not [record for record in caplog.records if "expectations" in record.message]
+        answer = await rig.through(b"GET http://127.0.0.1:%d/ HTTP/1.1\r\nHost: x\r\n\r\n" % there.port)
+        assert answer.startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("line", [b"", b"{}", b'{"do": "hello", "token": "wrong"}', b'{"do": "end"}', b"[1]", b"\xff"])
