@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import select
 import socket
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -16,6 +17,7 @@ HELLO_LIMIT_S: Final = 30.0
 """A program that opens a connection and says nothing is let go."""
 PIECE_BYTES: Final = 64 * 1024
 CONNECTIONS_PER_BOX: Final = 256
+ACCEPT_AGAIN_S: Final = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -53,18 +55,53 @@ class Doors:
         self._way = way
         self._open = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._ready = select.poll()
+        self._closed = False
 
     async def open(self) -> None:
-        self._listener.setblocking(False)
-        self._server = await asyncio.start_server(self._accepted, sock=self._listener, limit=PIECE_BYTES)
+        self._ready.register(self._listener, select.POLLIN)
+        self._listen()
+
+    def _listen(self) -> None:
+        if not self._closed:
+            asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
 
     async def aclose(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        if not self._closed:
+            self._closed = True
+            asyncio.get_running_loop().remove_reader(self._listener.fileno())
+            self._listener.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accept(self) -> None:
+        """One at a time, and only when one waits: the box has a copy of the socket, so whether it blocks is not ours to
+        say, and one that blocks would hold up every box."""
+        self._listener.setblocking(False)
+        if not self._ready.poll(0):
+            return
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            # Most likely there are no descriptors left; those that wait are still there then.
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._listener.fileno())
+            loop.call_later(ACCEPT_AGAIN_S, self._listen)
+            return
+        connection.setblocking(False)
+        joining = asyncio.ensure_future(self._join(connection))
+        self._tasks.add(joining)
+        joining.add_done_callback(self._tasks.discard)
+
+    async def _join(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+
+        def protocol() -> asyncio.StreamReaderProtocol:
+            reader = asyncio.StreamReader(limit=PIECE_BYTES, loop=loop)
+            return asyncio.StreamReaderProtocol(reader, self._accepted, loop=loop)
+
+        await loop.connect_accepted_socket(protocol, connection)
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

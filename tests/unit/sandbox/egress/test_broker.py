@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from lodger_sandbox.egress.core.wire import Serve
 from support.broker_rig import DaemonSide, broker_rig, upstream
 
 
@@ -235,6 +238,21 @@ async def test_a_stranger_is_shown_out(tmp_path: Path, line: bytes) -> None:
         writer.close()
         rig.daemon.allow()
         assert not rig.broker._ended.is_set()
+
+
+async def test_a_box_cannot_hold_up_the_broker_by_its_copy_of_the_socket(tmp_path: Path) -> None:
+    """Whether a socket blocks is shared by all who have it."""
+    async with broker_rig(tmp_path) as rig, upstream(b"pong") as there, upstream(b"pong") as other:
+        rig.daemon.allow(f"127.0.0.1:{there.port}", f"127.0.0.1:{other.port}")
+        with socket.create_server(("127.0.0.1", 0)) as copy:
+            descriptor = os.dup(copy.fileno())
+            rig.daemon.say(Serve("box-2"), descriptor)
+            os.close(descriptor)
+            hostile = replace(rig, port=copy.getsockname()[1])
+            assert (await hostile.through(connect("127.0.0.1", there.port, b"!"))).endswith(b"pong")
+            copy.setblocking(True)
+            assert (await hostile.through(connect("127.0.0.1", there.port, b"!"))).endswith(b"pong")
+            assert (await rig.through(connect("127.0.0.1", other.port, b"!"))).endswith(b"pong")
 
 
 async def test_a_flood_of_connections_does_not_stop_the_others(tmp_path: Path) -> None:
