@@ -18,13 +18,14 @@ import sys
 
 TCP_PORTS = (80, 443, 22)
 BACKLOG = 128
+OWN_ADDRESS = "127.64.255.254"
+"""Many programs ask for IPv4 addresses only where there is one beside 127.0.0.1 (AI_ADDRCONFIG)."""
 _SIOCGSKNS = 0x894C
 """ioctl_ns: the network namespace of a socket, for who may administer it."""
 _NS_GET_USERNS = 0xB701
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
-_RTM_NEWROUTE, _NLM_NEW = 24, 0x1 | 0x4 | 0x400
-_TABLE_LOCAL, _PROTO_STATIC, _SCOPE_HOST, _TYPE_LOCAL = 255, 4, 254, 2
-_RTA_DST, _RTA_OIF = 1, 4
+_RTM_NEWADDR, _NLM_NEW = 20, 0x1 | 0x4 | 0x400
+_SCOPE_HOST, _IFA_ADDRESS, _IFA_LOCAL = 254, 1, 2
 _LO = 1
 _NO_NETWORK = 2
 
@@ -33,7 +34,7 @@ def main(argv: list[str]) -> int:
     door, answer = int(argv[1]), int(argv[2])
     try:
         enter(door)
-        for address in argv[3:]:
+        for address in (*argv[3:], OWN_ADDRESS):
             make_local(address)
         made = [_udp(), *map(_tcp, TCP_PORTS)]
     except OSError as error:
@@ -59,13 +60,11 @@ def enter(door: int) -> None:
 
 def make_local(address: str) -> None:
     """Whoever sends to this IPv4 address in here reaches a socket in here. Raises: OSError."""
-    attributes = struct.pack("=HH4sHHI", 8, _RTA_DST, socket.inet_aton(address), 8, _RTA_OIF, _LO)
-    route = struct.pack(
-        "=BBBBBBBBI", socket.AF_INET, 32, 0, 0, _TABLE_LOCAL, _PROTO_STATIC, _SCOPE_HOST, _TYPE_LOCAL, 0
-    )
-    body = route + attributes
+    packed = socket.inet_aton(address)
+    head = struct.pack("=BBBBI", socket.AF_INET, 32, 0, _SCOPE_HOST, _LO)
+    body = head + struct.pack("=HH4sHH4s", 8, _IFA_LOCAL, packed, 8, _IFA_ADDRESS, packed)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as kernel:
-        kernel.send(struct.pack("=IHHII", 16 + len(body), _RTM_NEWROUTE, _NLM_NEW, 1, 0) + body)
+        kernel.send(struct.pack("=IHHII", 16 + len(body), _RTM_NEWADDR, _NLM_NEW, 1, 0) + body)
         (code,) = struct.unpack_from("=i", kernel.recv(4096), 16)
     if code not in (0, -errno.EEXIST):
         raise OSError(-code, f"{address} could not be made an address of the box")

@@ -194,6 +194,8 @@ async def test_programs_that_know_of_no_proxy_reach_what_is_listed_and_nothing_e
     async with upstream_443() as there:
         resolve = "import socket; print(socket.gethostbyname('Example.test.'))"
         assert (await daemon.run(f'python3 -c "{resolve}"')).text.strip() == "127.64.0.1"
+        # Many programs look up with AI_ADDRCONFIG, as this one does.
+        assert (await daemon.run("getent ahostsv4 other.test")).text.startswith("127.64.0.2")
         program = Path(daemon.key.workspace) / "says.py"
         program.write_text(LOOK_UP + "import sys; print(says(sys.argv[1]))")
         assert (await daemon.run("python3 says.py localhost")).text.strip() == "b'pong'"
