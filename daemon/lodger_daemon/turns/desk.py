@@ -264,10 +264,14 @@ class Desk:
         """Commit what must not be lost, with the events so far: while the disk is full it waits, and says so once. Not
         while the daemon stops: the next one finds on paper how far this came.
         """
+        return await self.until_stored(lambda: self.log.write(change))
+
+    async def until_stored(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """As `durably`, for a change that another room commits; it may be attempted several times."""
         said = False
         while True:
             try:
-                return await self.log.write(change)
+                return await attempt()
             except StoreError as error:
                 if not error.retryable or self.stopping:
                     raise

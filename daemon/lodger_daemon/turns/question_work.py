@@ -1,5 +1,6 @@
 """The work around questions: ask, take back, take an answer, keep the rules that came with it."""
 
+from functools import partial
 from typing import assert_never
 
 from lodger_daemon.identity import QuestionId
@@ -31,8 +32,8 @@ from lodger_tools.toolbox_contract import ToolRequest
 async def ask_person(desk: Desk, action: do.AskPerson, request: ToolRequest) -> None:
     """Store the question, then show it; after a restart the stored one is shown again."""
     desk.work_of(action.lease)
-    call, book = action.call, desk.services.questions
-    assert call.arguments is not None
+    call, book, arguments = action.call, desk.services.questions, action.call.arguments
+    assert arguments is not None
     if action.question_id in desk.questions:
         return
     asked = await _left_open(desk, action)
@@ -43,7 +44,8 @@ async def ask_person(desk: Desk, action: do.AskPerson, request: ToolRequest) -> 
         question = _question(action, previews)
         must_ask = call.progress
         rule = must_ask.rule if isinstance(must_ask, MustAsk) else None
-        asked = await finish_regardless(book.ask(desk.key, question, call.arguments, pinned, rule))
+        asking = desk.until_stored(lambda: book.ask(desk.key, question, arguments, pinned, rule))
+        asked = await finish_regardless(asking)
     desk.work_of(action.lease)
     desk.questions[asked.question_id] = asked
     desk.questions_changed()
@@ -55,7 +57,8 @@ async def ask_person(desk: Desk, action: do.AskPerson, request: ToolRequest) -> 
 async def withdraw_questions(desk: Desk, only: frozenset[QuestionId] | None = None) -> frozenset[QuestionId]:
     """Take back open questions of the conversation, all or some; those that a person was quicker to answer are not
     among the returned."""
-    withdrawn = await finish_regardless(desk.services.questions.withdraw(desk.key, only))
+    book = desk.services.questions
+    withdrawn = await finish_regardless(desk.until_stored(lambda: book.withdraw(desk.key, only)))
     for settled in withdrawn:
         desk.questions.pop(settled.question.asked.question_id, None)
         desk.tell_asker(settled.question.asked.question_id, None)
@@ -75,7 +78,8 @@ async def save_rules(desk: Desk, action: do.SaveRules) -> None:
             # Whatever keeps a rule from being saved, the answer that came with it still holds.
             desk.publish(StatusNote(f"The rule could not be saved: {error}", "warning"))
         else:
-            await desk.services.questions.rule_saved(desk.key, suggestion.rule)
+            book, rule = desk.services.questions, suggestion.rule
+            await desk.until_stored(partial(book.rule_saved, desk.key, rule))
     desk.work_of(action.lease)
     desk.feed(told.RulesSaved(action.lease))
 

@@ -56,7 +56,7 @@ async def ask(desk: Desk, action: do.AskAboutSpend) -> None:
             await withdraw_questions(desk)
         about = limit_to_json(action.limit)
         question = QuestionAsked(action.question_id, action.run_id, name, SPEND_TOOL, about, reason=action.limit.words)
-        asked = await finish_regardless(book.ask(desk.key, question, about))
+        asked = await finish_regardless(desk.until_stored(lambda: book.ask(desk.key, question, about)))
     desk.work_of(action.lease)
     desk.questions[asked.question_id] = asked
     desk.questions_changed()

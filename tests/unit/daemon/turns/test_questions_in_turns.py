@@ -4,14 +4,17 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lodger_daemon.identity import AgentId, ConversationId, ConversationKey, QuestionId
 from lodger_daemon.store import audit_rows
+from lodger_daemon.store.errors import StoreFull
 from lodger_daemon.turns.contract import Allow, Deny
 from lodger_daemon.turns.core import events as seen
 from lodger_daemon.turns.core.stop_reasons import StopReason
+from lodger_daemon.turns.desk import STORE_RETRY_S
 from lodger_tools.box.contract import PinnedFile
 from lodger_tools.json_value import JsonObject
 from lodger_tools.permissions.core.modes import Mode
@@ -114,6 +117,32 @@ async def test_a_question_that_a_wider_mode_made_needless_over_a_restart_is_take
     assert [event.outcome for event in house.seen(seen.QuestionSettled)] == ["withdrawn"]  # type: ignore[attr-defined]
     [finished] = house.seen(seen.TurnFinished)
     assert isinstance(finished, seen.TurnFinished) and finished.stop_reason is StopReason.END_TURN
+    await house.close()
+
+
+async def test_r10_a_turn_stopped_at_a_question_on_a_full_disk_ends_when_there_is_space(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    key = await asked(house, "ask a")
+    withdraw = house.book.withdraw
+    full, tried = True, asyncio.Event()
+
+    async def on_full_disk(*arguments: Any) -> Any:
+        if full:
+            tried.set()
+            raise StoreFull(tmp_path / "lodger.db")
+        return await withdraw(*arguments)
+
+    house.book.withdraw = on_full_disk  # type: ignore[method-assign]
+    await house.conversations.abort(key)
+    await tried.wait()
+    await house.until(lambda: any("disk" in note.message for note in house.seen(seen.StatusNote)))  # type: ignore[attr-defined]
+    full = False
+    house.clock.advance(STORE_RETRY_S)
+    house.models.play(says("Here again."))
+    await house.say("Are you there?", "m2")
+    await house.settled()
+    finished = [event.stop_reason for event in house.seen(seen.TurnFinished)]  # type: ignore[attr-defined]
+    assert finished == [StopReason.CANCELLED, StopReason.END_TURN]
     await house.close()
 
 
