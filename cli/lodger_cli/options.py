@@ -24,7 +24,10 @@ PermissionMode = Annotated[
     ),
 ]
 Lan = Annotated[bool, typer.Option("--lan", help="Also listen with TLS for phones in this network.")]
-LanPort = Annotated[int, typer.Option(metavar="PORT", help="The port of --lan; without it the one behind --port.")]
+LanPort = Annotated[
+    int,
+    typer.Option(metavar="PORT", show_default=False, help="The port of --lan; without it the one behind --port."),
+]
 TlsCert = Annotated[
     str, typer.Option(metavar="FILE", help="A certificate chain in PEM; with --lan instead of one made here.")
 ]
