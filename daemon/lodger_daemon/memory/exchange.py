@@ -214,3 +214,11 @@ def with_checkout(state: SyncState, answer: CheckoutAnswer | None) -> SyncState:
     if state.dirty and state.outcome is not SyncOutcome.PUSHED:
         return replace(state, outcome=SyncOutcome.DIRTY, detail=f"not committed: {', '.join(state.dirty[:12])}")
     return state
+
+
+def noting_import(state: SyncState, noted: SyncState) -> SyncState:
+    """`state` with what the latest import has noted: one may have run since the state was made."""
+    conflict = None if state.conflict is not None and state.conflict.at_import else state.conflict
+    if noted.conflict is not None and noted.conflict.at_import:
+        conflict = noted.conflict
+    return replace(state, conflict=conflict, invalid=noted.invalid, invalid_commit=noted.invalid_commit)

@@ -24,7 +24,7 @@ from lodger_daemon.memory.core.commits import Identity
 from lodger_daemon.memory.core.remote_answers import again_wait_s
 from lodger_daemon.memory.core.sync_state import Conflict, SyncState, reminders_for
 from lodger_daemon.memory.errors import MemoryFailure, MemoryUnavailable
-from lodger_daemon.memory.exchange import QUIET, Exchange, Exchanged, joined_state, with_checkout
+from lodger_daemon.memory.exchange import QUIET, Exchange, Exchanged, joined_state, noting_import, with_checkout
 from lodger_daemon.memory.founding import Adopted, NotHad, NotThere, adopt, found
 from lodger_daemon.memory.git import RunningGits
 from lodger_daemon.memory.mirror import Mirror, MirrorStatus
@@ -438,7 +438,7 @@ class Memory:
             ahead = await room.local(_ahead, room.published)
         state = joined_state(replace(room.state, dirty=dirty), done, ahead, self._clock.wall())
         answer = await self._bring_along(agent_id, room, state, box)
-        await room.save(with_checkout(state, answer))
+        await room.save(with_checkout(noting_import(state, room.state), answer))
         await room.weigh()
         await room.keep_house()
         if self._mirror is not None and not self._closed:

@@ -62,6 +62,20 @@ async def test_what_the_agent_committed_meanwhile_is_kept(tmp_path: Path) -> Non
         assert one.fsck() == ""
 
 
+async def test_same_place_that_the_agent_committed_meanwhile_is_told_and_stays_told(tmp_path: Path) -> None:
+    """The agent's commit is found only while the checkout is brought along, after the exchange is over."""
+    async with machine(tmp_path / "a") as one:
+        one.commit("fact.md", note("blue"))
+        await one.end_turn()
+        one.commit("fact.md", note("red"))
+        await changed(one, "fact.md", note("green"))
+        for status in (await one.memory.settled(AGENT, 30), await one.end_turn()):
+            assert status.outcome is SyncOutcome.CONFLICT
+            (reminder,) = one.memory.reminders(AGENT)
+            assert "fact.md" in reminder
+        assert (one.checkout / "fact.md").read_text() == note("red")
+
+
 async def test_without_a_box_the_checkout_follows_later(tmp_path: Path) -> None:
     async with machine(tmp_path / "a") as one:
         one.boxes.broken = True
