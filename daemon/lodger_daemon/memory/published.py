@@ -201,6 +201,8 @@ class Published:
             fresh.repository.rename(self.repository)
         except OSError as error:
             raise MemoryUnavailable(f"the new memory could not be put at {self.repository}: {error}") from error
+        # What was found valid while it was made is so here.
+        self.trees = TreeValidator(self.reader.read, self.reader.size, known=fresh.trees)
         folder = os.open(self.folder, os.O_RDONLY)
         try:
             os.fsync(folder)

@@ -4,7 +4,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from lodger_daemon.memory.contract import AgentCard, CompiledMemory
-from lodger_daemon.memory.core.compiled_text import CoreFile, OtherFile, compile_text, fullness_warning
+from lodger_daemon.memory.core.compiled_text import (
+    MAX_TREE_LINES,
+    CoreFile,
+    OtherFile,
+    compile_text,
+    fullness_warning,
+)
 from lodger_daemon.memory.core.first_files import card_of
 from lodger_daemon.memory.published import Published
 from lodger_tools.validator.agent_toml import AGENT_TOML, BadAgentFile, read_agent_toml
@@ -27,18 +33,25 @@ def compile_memory(published: Published, commit: str, place: str) -> CompiledMem
             if "/" in path:
                 others.append(OtherFile(path, ""))
             continue
-        front = _front(published, entry.oid)
         if _is_core(path, layout):
-            core.append(CoreFile(path, front.body))
+            core.append(CoreFile(path, _front(published, entry.oid).body))
         elif not path.endswith(f"/{INDEX}"):
-            others.append(OtherFile(path, (front.fields or {}).get("description", "")))
+            shown = len(others) < MAX_TREE_LINES
+            fields = _front(published, entry.oid).fields if shown else None
+            others.append(OtherFile(path, (fields or {}).get("description", "")))
     return CompiledMemory(commit, compile_text(place, core, others))
 
 
 def fullness_of(published: Published, commit: str) -> str:
     """A warning for the agent when its core files take much of each prompt, else empty."""
-    core_bytes = published.trees.validate(published.commit(commit).tree).core_bytes
-    return fullness_warning(core_bytes, DEFAULT_LIMITS.core_bytes)
+    tree = published.commit(commit).tree
+    entries = parse_tree(published.reader.read(tree)[1])
+    core = [entry for entry in entries if entry.mode != MODE_FOLDER and entry.name.endswith(b".md")]
+    if layout_of(entries) is Layout.V1:
+        system = next(entry for entry in entries if entry.name == b"system")
+        core = [entry for path, entry in _walk(published, system.oid, "system/") if path.endswith(".md")]
+    # Only these are looked at: a memory of thousands of files must not delay a prompt.
+    return fullness_warning(sum(published.reader.size(entry.oid) for entry in core), DEFAULT_LIMITS.core_bytes)
 
 
 def read_card(published: Published, commit: str, fallback: AgentCard) -> AgentCard:

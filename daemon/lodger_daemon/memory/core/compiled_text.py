@@ -9,7 +9,8 @@ BUDGET_TOKENS: Final = 20_000
 BYTES_PER_TOKEN: Final = 4
 _WARN_TOKENS: Final = 16_000
 """From four fifths of it on the agent is told, so that it can tidy up before it must."""
-_MAX_TREE_LINES: Final = 400
+MAX_TREE_LINES: Final = 400
+"""More files are only counted, so nobody needs to look into them."""
 _MAX_DESCRIPTION: Final = 200
 
 
@@ -43,8 +44,8 @@ def compile_text(place: str, core: Sequence[CoreFile], others: Sequence[OtherFil
     parts += [f'<memory_file path="{file.path}">\n{file.body.strip()}\n</memory_file>' for file in core]
     if others:
         lines = [f"- {file.path}" + (f": {_short(file.description)}" if file.description else "") for file in others]
-        cut = len(lines) - _MAX_TREE_LINES
-        lines = lines[:_MAX_TREE_LINES] + ([f"- and {cut} more; list the folders to see them"] if cut > 0 else [])
+        cut = len(lines) - MAX_TREE_LINES
+        lines = lines[:MAX_TREE_LINES] + ([f"- and {cut} more; list the folders to see them"] if cut > 0 else [])
         parts.append("Other files of your memory; read them when they matter:\n" + "\n".join(lines))
     return "\n\n".join(parts) + "\n"
 

@@ -118,6 +118,20 @@ async def test_a_full_core_is_known_after_a_start(tmp_path: Path) -> None:
         assert again.memory.reminders(AGENT) == told
 
 
+async def test_the_older_layout_has_its_core_in_system(tmp_path: Path) -> None:
+    async with machine(tmp_path / "a") as one:
+        (one.checkout / "MEMORY.md").unlink()
+        (one.checkout / "about-me.md").unlink()
+        one.commit("system/persona.md", "---\ndescription: who\n---\n" + "tea " * 18_000)
+        report = await one.bring_in()
+        assert report.moved, report.text
+        await one.end_turn()
+        assert "is nearly at its budget" in one.memory.reminders(AGENT)[0]
+        one.commit("notes.md", "---\ndescription: more\n---\n" + "tea " * 18_000)
+        await one.end_turn()
+        assert "18,000" in one.memory.reminders(AGENT)[0]
+
+
 def test_the_warning_leaves_room_before_the_limit() -> None:
     limit = DEFAULT_LIMITS.core_bytes
     warned = [size for size in range(0, limit + 1, 1000) if fullness_warning(size, limit)]
