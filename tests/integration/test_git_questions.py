@@ -1,4 +1,4 @@
-"""What an agent changed in `.git/config` is asked about, through whole programs: from the box to the client."""
+"""What an agent changed in `.git/config` is asked about, through whole programs from the box to the client."""
 
 import sqlite3
 import subprocess
