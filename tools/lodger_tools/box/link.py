@@ -287,7 +287,7 @@ class BoxLink(asyncio.Protocol):
     async def _cancel(self, call_id: int, call_key: str, pending: Pending) -> None:
         """Ask the runner to end the call and wait for that; a second cancel ends the waiting."""
         done: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
-        self._pending[call_id] = waiting = Pending(pending.output, None, pending.data_wanted)
+        self._pending[call_id] = waiting = Pending(pending.output, None, pending.data_wanted, pending.begins)
         waiting.future = done
         with contextlib.suppress(BoxLost, TimeoutError):
             self.cancel(call_key)

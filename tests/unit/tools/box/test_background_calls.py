@@ -214,3 +214,17 @@ async def test_a_command_without_a_session_takes_no_input(rig: Rig) -> None:
     assert await manager.write(rig.key, "k", b"x") is False
     await rig.let_go()
     await manager.watch(rig.key, "k")
+
+
+async def test_who_changes_their_mind_as_it_begins_ends_that_call_alone(rig: Rig) -> None:
+    manager = rig.daemon()
+    await manager.begin(rig.key, rig.call("read line <go; echo ended", "other"))
+    beginning = asyncio.create_task(manager.begin(rig.key, rig.call("while :; do read line <go; done")))
+    await asyncio.sleep(0)  # it is sent now, and not answered
+    beginning.cancel()
+    await asyncio.wait({beginning})
+    outcome = await asyncio.wait_for(manager.watch(rig.key, "k"), LIMIT_S)
+    assert outcome is not None and outcome.cancelled
+    assert manager.statuses()[0].background == 1, "the box lives, and the other call in it"
+    await rig.let_go()
+    assert await manager.watch(rig.key, "other") == BoxOutcome("success", "ended\n", exit_code=0)
