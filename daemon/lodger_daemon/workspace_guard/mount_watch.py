@@ -1,6 +1,7 @@
 """Noticing that a running box has lost a mount, before the next call in it and after each."""
 
 import asyncio
+import os
 from typing import Final
 
 from lodger_sandbox.mounts import lost_mounts, mount_points
@@ -15,7 +16,7 @@ class MountWatch:
     def __init__(self, boxes: Boxes) -> None:
         self._boxes = boxes
         self._had: dict[BoxKey, tuple[int, frozenset[str]]] = {}
-        """Of each box the pid of its runner and the mounts it had when it was first looked at."""
+        """Of each box the pid of its runner and the mounts of its own that it had when it was first looked at."""
 
     async def check(self, key: BoxKey) -> str:
         """What the model has to know, empty when nothing is lost."""
@@ -28,8 +29,9 @@ class MountWatch:
             return ""
         known_pid, had = self._had.get(key, (0, has))
         if known_pid != pid:
-            had = has
-            self._had[key] = (pid, has)
+            # What the machine has mounted comes and goes in every box, and protects nothing.
+            had = has - (await asyncio.to_thread(mount_points, os.getpid()) or frozenset())
+            self._had[key] = (pid, had)
         lost = lost_mounts(key.workspace, had, has)
         if not lost:
             return ""

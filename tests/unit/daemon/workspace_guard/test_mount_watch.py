@@ -1,5 +1,7 @@
 """A mount that someone outside took away, in real boxes."""
 
+import contextlib
+import os
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
@@ -14,7 +16,7 @@ from lodger_sandbox.mounts import lost_mounts, mount_points
 from lodger_tools.box.contract import BoxCall, Boxes, BoxKey, BoxOutcome, RunCommand
 from lodger_tools.box.manager import BoxManager
 from support.real_boxes import RealRequests, box_user_for_tests, workspace_for_tests
-from support.sandbox_users import own
+from support.sandbox_users import own, visible_folder
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
 
@@ -102,3 +104,31 @@ def test_a_process_that_is_gone_has_no_mounts() -> None:
 
 def test_a_workspace_without_a_repository_lacks_nothing() -> None:
     assert lost_mounts("/work", {"/", "/work"}, {"/", "/work"}) == ()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts something")
+async def test_what_the_machine_itself_unmounts_is_no_loss(rig: Rig) -> None:
+    with visible_folder() as folder, contextlib.ExitStack() as mounted:
+        inner = folder / "inner"
+        inner.mkdir()
+        # As on most machines: what is unmounted outside is unmounted in every box too.
+        mount("--bind", str(folder), str(folder))
+        mounted.callback(unmount, folder)
+        mount("--make-shared", str(folder))
+        mount("-t", "tmpfs", "-o", "size=64k", "none", str(inner))
+        with contextlib.ExitStack() as mounted_inside:
+            mounted_inside.callback(unmount, inner)
+            await rig.run(rig.watched, "true")
+            assert str(inner) in (mount_points(rig.pid()) or ())
+        before = rig.pid()
+        assert str(inner) not in (mount_points(before) or ())
+        assert (await rig.run(rig.watched, "true")).text == ""
+        assert rig.pid() == before
+
+
+def mount(*words: str) -> None:
+    subprocess.run(("mount", *words), check=True)
+
+
+def unmount(folder: Path) -> None:
+    subprocess.run(("umount", str(folder)), check=True)
