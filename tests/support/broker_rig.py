@@ -117,12 +117,12 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def broker_rig(folder: Path, ask_limit_s: float = LIMIT_S) -> AsyncIterator[Rig]:
+async def broker_rig(folder: Path, ask_limit_s: float = LIMIT_S, orphan_s: float = 1800.0) -> AsyncIterator[Rig]:
     path = folder / "broker"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
     listener.listen(8)
-    broker = Broker(listener, TOKEN, ask_limit_s)
+    broker = Broker(listener, TOKEN, ask_limit_s, orphan_s)
     running = asyncio.create_task(broker.run())
     door = socket.create_server(("127.0.0.1", 0))
     port = door.getsockname()[1]

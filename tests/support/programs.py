@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from lodger_daemon.network.broker_process import find_broker
+from lodger_sandbox.egress.core.wire import End, Hello, order_line
 from lodger_tools.box import record as box_records
 from lodger_tools.box.manager import end_unconnected
 from support.real_boxes import box_user_for_tests
@@ -406,6 +408,14 @@ class World:
             end_unconnected(box)
         return len(left)
 
+    def end_brokers(self) -> None:
+        """They outlive their daemons."""
+        for home in self.homes:
+            found = find_broker(home.state / "egress")
+            if found is not None:
+                with contextlib.suppress(OSError), box_records.connect(found.folder) as broker:
+                    broker.sendall(order_line(Hello(found.token)) + order_line(End()))
+
     async def close(self) -> None:
         for program in self.programs:
             tree = [] if program.ended else descendants(program.pid)
@@ -422,6 +432,7 @@ class World:
         os.close(self._while_fd)
         os.close(self._held_fd)
         await asyncio.to_thread(self.end_boxes)
+        await asyncio.to_thread(self.end_brokers)
 
     def tell(self) -> None:
         """The end of every log, for a test that failed (pytest shows it then and not else)."""

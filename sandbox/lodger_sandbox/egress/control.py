@@ -33,6 +33,9 @@ _PIECE_BYTES: Final = 64 * 1024
 _DESCRIPTORS_AT_ONCE: Final = 16
 _BACKLOG_LIMIT_BYTES: Final = 1024 * 1024
 """Of events a daemon does not read: beyond it the connection is closed, and the next daemon gets what is kept."""
+ORPHAN_S: Final = 1800.0
+"""As long as a box waits for a daemon. A later one starts another broker and gives it the boxes again."""
+ORPHAN_LOOK_S: Final = 30.0
 PLAIN_SOCKETS: Final = 4
 """As `inside_sockets` makes them: UDP 53, TCP 80, 443, 22."""
 
@@ -42,9 +45,12 @@ logger = logging.getLogger(__name__)
 class Broker:
     """Everything this process is. Event loop only."""
 
-    def __init__(self, listener: socket.socket, token: str, ask_limit_s: float | None = None) -> None:
+    def __init__(
+        self, listener: socket.socket, token: str, ask_limit_s: float | None = None, orphan_s: float = ORPHAN_S
+    ) -> None:
         self._listener = listener
         self._token = token
+        self._orphan_s = orphan_s
         self._daemon: _Connection | None = None
         self.gate = Gate(self._tell, *(() if ask_limit_s is None else (ask_limit_s,)))
         self._doors: dict[str, Doors] = {}
@@ -57,6 +63,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         self._listener.setblocking(False)
         loop.add_reader(self._listener.fileno(), self._accept)
+        self._own(self._end_as_orphan())
         try:
             await self._ended.wait()
         finally:
@@ -68,6 +75,17 @@ class Broker:
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _end_as_orphan(self) -> None:
+        """A machine whose daemon is gone for good keeps no broker."""
+        clock = asyncio.get_running_loop().time
+        wanted_at = clock()
+        while clock() - wanted_at < self._orphan_s:
+            await asyncio.sleep(min(ORPHAN_LOOK_S, self._orphan_s))
+            doors: list[Doors | PlainDoors] = [*self._doors.values(), *self._plain.values()]
+            if self._daemon is not None or any(one.busy for one in doors):
+                wanted_at = clock()
+        self._ended.set()
 
     def _accept(self) -> None:
         try:

@@ -66,6 +66,11 @@ class Doors:
         if not self._closed:
             asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a connection is open."""
+        return self._open > 0
+
     async def aclose(self) -> None:
         if not self._closed:
             self._closed = True

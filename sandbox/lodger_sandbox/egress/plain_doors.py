@@ -32,6 +32,10 @@ class PlainDoors:
         for doors in self._doors:
             await doors.open()
 
+    @property
+    def busy(self) -> bool:
+        return any(doors.busy for doors in self._doors)
+
     async def aclose(self) -> None:
         asyncio.get_running_loop().remove_reader(self._name_server.fileno())
         self._name_server.close()

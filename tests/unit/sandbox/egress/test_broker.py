@@ -255,6 +255,23 @@ async def test_a_box_cannot_hold_up_the_broker_by_its_copy_of_the_socket(tmp_pat
             assert (await rig.through(connect("127.0.0.1", other.port, b"!"))).endswith(b"pong")
 
 
+async def test_a_broker_without_daemon_and_connections_ends(tmp_path: Path) -> None:
+    async with broker_rig(tmp_path, orphan_s=0.2) as rig, upstream(b"pong") as there:
+        rig.daemon.allow(f"127.0.0.1:{there.port}")
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
+        writer.write(connect("127.0.0.1", there.port, b"!"))
+        assert await reader.readuntil(b"pong")
+        with pytest.raises(TimeoutError):
+            # It has a daemon.
+            await asyncio.wait_for(rig.broker._ended.wait(), 0.6)
+        await rig.daemon.aclose()
+        with pytest.raises(TimeoutError):
+            # It carries a connection.
+            await asyncio.wait_for(rig.broker._ended.wait(), 0.6)
+        writer.close()
+        await asyncio.wait_for(rig.broker._ended.wait(), 10)
+
+
 async def test_a_flood_of_connections_does_not_stop_the_others(tmp_path: Path) -> None:
     async with broker_rig(tmp_path) as rig, upstream(b"pong") as there:
         rig.daemon.allow(f"127.0.0.1:{there.port}")
