@@ -30,7 +30,8 @@ class MountWatch:
         known_pid, had = self._had.get(key, (0, has))
         if known_pid != pid:
             # What the machine has mounted comes and goes in every box, and protects nothing.
-            had = has - (await asyncio.to_thread(mount_points, os.getpid()) or frozenset())
+            of_machine = await asyncio.to_thread(mount_points, os.getpid())
+            had = has - (of_machine or frozenset())
             self._had[key] = (pid, had)
         lost = lost_mounts(key.workspace, had, has)
         if not lost:
