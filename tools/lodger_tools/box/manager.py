@@ -285,11 +285,20 @@ class BoxManager:
             with contextlib.suppress(BoxUnavailable):
                 await asyncio.to_thread(end_unconnected, await starting)
             raise
+        box: Box | None = None
         try:
             box = await self._connect(found)
             if self._watcher is not None:
                 await self._watcher.box_started(found)
             return box
+        except asyncio.CancelledError:
+            # Nobody would know this box: it would go on beside the next one of its workspace.
+            if self._watcher is not None:
+                self._watcher.box_ended(found)
+            if box is not None:
+                box.link.close()
+            await asyncio.shield(asyncio.to_thread(end_unconnected, found))
+            raise
         except (BoxLost, OSError, TimeoutError) as error:
             await asyncio.to_thread(end_unconnected, found)
             raise BoxUnavailable(

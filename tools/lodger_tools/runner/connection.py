@@ -9,7 +9,6 @@ from lodger_tools.runner.wire import (
     HELLO_LIMIT_BYTES,
     LAST_OUTPUT_BYTES,
     OUTPUT_CHUNK_BYTES,
-    PREFIX_BYTES,
     TO_DAEMON_PAYLOAD_LIMIT_BYTES,
     TO_RUNNER_HEADER_LIMIT_BYTES,
     TO_RUNNER_PAYLOAD_LIMIT_BYTES,
@@ -111,8 +110,9 @@ class Connection:
 
         beside = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptor.to_bytes(4, sys.byteorder))
         end = _socket.socket(fileno=self._fd)
+        frame = encode_frame(header)
         try:
-            if self._out or end.sendmsg([encode_frame(header)], [beside]) < PREFIX_BYTES:
+            if self._out or end.sendmsg([frame], [beside]) < len(frame):
                 self.close()
         except OSError:
             self.close()

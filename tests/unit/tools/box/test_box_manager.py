@@ -139,6 +139,34 @@ async def test_cancelling_the_waiter_ends_the_processes(rig: Rig) -> None:
     assert records.start_ticks(int(outcome.text)) == 0
 
 
+class WaitingWatcher:
+    """Somebody who takes his time with every new box."""
+
+    def __init__(self) -> None:
+        self.told = asyncio.Event()
+        self.ended: list[Path] = []
+
+    async def box_started(self, found: records.FoundBox) -> None:
+        self.told.set()
+        await asyncio.Event().wait()
+
+    def box_ended(self, found: records.FoundBox) -> None:
+        self.ended.append(found.folder)
+
+
+async def test_a_start_that_is_given_up_leaves_no_box_that_nobody_knows(rig: Rig) -> None:
+    watcher = WaitingWatcher()
+    manager = BoxManager(rig.boxes, plain_request, start_detached=rig.starter, watcher=watcher)
+    rig.managers.append(manager)
+    task = asyncio.create_task(manager.run(rig.key, rig.call(RunCommand("true"), "given up")))
+    await asyncio.wait_for(watcher.told.wait(), 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert records.find_boxes(rig.boxes) == ()
+    assert len(watcher.ended) == 1
+
+
 async def test_a_descriptor_that_leaked_in_is_closed_at_once(rig: Rig) -> None:
     read_end, write_end = os.pipe()
     try:
