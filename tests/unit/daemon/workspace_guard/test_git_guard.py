@@ -307,3 +307,34 @@ async def test_a_repository_that_is_made_and_removed_leaves_no_doubt(tmp_path: P
             assert "was put back" in (await daemon.run("git init -q . && git config core.pager evil")).text
         finally:
             await daemon.aclose()
+
+
+IN_A_NEW_REPOSITORY = {
+    "hook": "cp evil .git/hooks/pre-commit",
+    "linked hooks": "mkdir h && cp evil h/pre-commit && rm -r .git/hooks && ln -s ../h .git/hooks",
+    "commondir": "cp -r .git other && cp evil other/hooks/pre-commit && echo ../other > .git/commondir",
+    "worktree configuration": (
+        "mkdir h && cp evil h/pre-commit && git config extensions.worktreeConfig true"
+        " && git config --worktree core.hooksPath h"
+    ),
+}
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
+@pytest.mark.parametrize("plant", IN_A_NEW_REPOSITORY.values(), ids=IN_A_NEW_REPOSITORY)
+async def test_git_outside_runs_nothing_of_a_repository_that_was_not_there(
+    tmp_path: Path, plant: str, guarded: bool
+) -> None:
+    with workspace_for_tests() as workspace:
+        own(workspace, box_user_for_tests())
+        daemon = Daemon(tmp_path, workspace)
+        boxes = daemon.boxes if guarded else daemon.manager
+        script = "printf '#!/bin/sh\\ntouch ran\\n' > evil && chmod +x evil && git init -q . && "
+        try:
+            done = await boxes.run(daemon.key, daemon.call(RunCommand(script + plant)))
+            assert done.exit_code == 0, done.text
+        finally:
+            await daemon.aclose()
+        person = ("-c", "safe.directory=*", "-c", "user.name=a", "-c", "user.email=b")
+        await asyncio.to_thread(git, "-C", str(workspace), *person, "commit", "-q", "--allow-empty", "-m", "one")
+        assert (workspace / "ran").exists() is not guarded
