@@ -100,10 +100,13 @@ class GitGuard:
     async def _settle(self, key: BoxKey, watch: _Watch) -> None:
         watch.doubtful = True  # until it has been compared, also when this is cancelled
         async with watch.lock:
-            seen, notes = await asyncio.to_thread(_look, watch, key.workspace)
-            watch.notes += notes
+            rests = not watch.calls and not self._goes_on(key.workspace)
+            seen = await asyncio.to_thread(self._look, watch, key.workspace, rests)
+            if seen is None:
+                watch.doubtful = False
+                return
             await self._compare(key, watch, seen)
-            if not watch.calls and not watch.doubtful and not self._goes_on(key.workspace):
+            if rests and not watch.doubtful:
                 await asyncio.to_thread(self._files.mark_closed, key.workspace)
 
     def lose(self, key: BoxKey) -> None:
@@ -141,6 +144,16 @@ class GitGuard:
             watch.repositories = watch.nested.look()
         self._files.mark_open(workspace)
         return look_at_config(workspace), watch.approved, left_open
+
+    def _look(self, watch: _Watch, workspace: str, rests: bool) -> ConfigSeen | None:
+        """In a thread, and in one turn: after most calls nothing has changed. None then."""
+        watch.notes += _new_repositories(watch)
+        seen = look_at_config(workspace)
+        if watch.approved is None or seen.strange or seen.content != watch.approved.content:
+            return seen
+        if rests:
+            self._files.mark_closed(workspace)
+        return None
 
     async def _approve(self, key: BoxKey, watch: _Watch, approved: Approved) -> None:
         """Raises: OSError."""
@@ -222,10 +235,6 @@ class GitGuard:
             return False
         changes: Mapping[str, str] = {name: _shown(new.get(name, ())) for name in refused}
         return await self._asker.ask_about_git(key, changes) is True
-
-
-def _look(watch: _Watch, workspace: str) -> tuple[ConfigSeen, list[str]]:
-    return look_at_config(workspace), _new_repositories(watch)
 
 
 def _new_repositories(watch: _Watch) -> list[str]:

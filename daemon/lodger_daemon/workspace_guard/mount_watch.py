@@ -1,6 +1,5 @@
 """Noticing that a running box has lost a mount, before the next call in it and after each."""
 
-import asyncio
 import os
 from typing import Final
 
@@ -24,14 +23,14 @@ class MountWatch:
         if pid is None:
             self._had.pop(key, None)
             return ""
-        has = await asyncio.to_thread(mount_points, pid)
+        # Not in a thread: nothing but the kernel is asked, and each call of a tool waits for it.
+        has = mount_points(pid)
         if has is None:
             return ""
         known_pid, had = self._had.get(key, (0, has))
         if known_pid != pid:
             # What the machine has mounted comes and goes in every box, and protects nothing.
-            of_machine = await asyncio.to_thread(mount_points, os.getpid())
-            had = has - (of_machine or frozenset())
+            had = has - (mount_points(os.getpid()) or frozenset())
             self._had[key] = (pid, had)
         lost = lost_mounts(key.workspace, had, has)
         if not lost:
