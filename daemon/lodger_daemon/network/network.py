@@ -34,6 +34,10 @@ KEPT_REFUSALS: Final = 200
 PLAIN_WAIT_S: Final = 1.0
 """It takes some 30 ms on an idle machine; a first command that comes earlier would find no name server."""
 _START_TRIES: Final = 3
+_FIRST_PAUSE_S: Final = 0.25
+_LONGEST_PAUSE_S: Final = 30.0
+_STEADY_AFTER_S: Final = 60.0
+"""As for model workers."""
 _PING_LIMIT_S: Final = 2.0
 
 _log = logging.getLogger(__name__)
@@ -45,8 +49,7 @@ class _BoxDoor:
     door: socket.socket
     plain: tuple[socket.socket, ...] = ()
     """Of programs that know of no proxy, once they are made; empty also while an earlier broker has them."""
-    refusals: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=KEPT_REFUSALS))
-    refused: int = 0
+    refusals: deque[tuple[int, str, str]] = field(default_factory=lambda: deque(maxlen=KEPT_REFUSALS))
 
 
 def proxy_environment() -> dict[str, str]:
@@ -86,6 +89,10 @@ class Network:
         self._making: set[asyncio.Task[None]] = set()
         self._closed = False
         self._pings = 0
+        self._refusals = 0
+        """Of all boxes, so that one number marks a moment for each of them."""
+        self._early_ends = 0
+        self._linked_at = 0.0
         self._answered: dict[int, asyncio.Future[None]] = {}
 
     async def start(self) -> None:
@@ -172,15 +179,15 @@ class Network:
 
     def refused_count(self, key: BoxKey) -> int:
         """To be given to `refused_since` after a call."""
-        return sum(box.refused for box in self._boxes.values() if box.key == key)
+        return self._refusals
 
     async def refused_since(self, key: BoxKey, count: int) -> tuple[tuple[str, str], ...]:
         """Destination and reason of what was refused to this box's programs since; each destination once."""
         await self._caught_up()
         found: dict[str, str] = {}
         for box in self._boxes.values():
-            if box.key == key and box.refused > count:
-                for to, reason in list(box.refusals)[-(box.refused - count) :]:
+            for number, to, reason in box.refusals if box.key == key else ():
+                if number > count:
                     found.setdefault(to, reason)
         return tuple(found.items())
 
@@ -233,6 +240,10 @@ class Network:
 
     async def _connect(self, start: bool) -> None:
         for attempt in range(_START_TRIES):
+            # One that ends again and again, or does not start, is not started in a tight circle.
+            failures = self._early_ends + attempt
+            if start and failures:
+                await asyncio.sleep(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (failures - 1)))
             try:
                 found = await asyncio.to_thread(find_broker, self._place)
                 if found is None and start:
@@ -243,13 +254,18 @@ class Network:
             except (BrokerGone, OSError, subprocess.SubprocessError) as error:
                 _log.warning("the egress broker is not there (try %d): %s", attempt + 1, error)
                 continue
-            self._link = link
+            self._link, self._linked_at = link, asyncio.get_running_loop().time()
             self._say(SetAllowList(self._whole_list()))
             for name in set(self._boxes) - known:
                 self._serve(name)
             for name in self._boxes:
                 self._serve_plain(name)
             return
+        if start and not self._closed:
+            # Whoever waits in a backlog goes on waiting; the next look is as far away as the last pause was long.
+            self._early_ends += 1
+            for name in self._boxes:
+                self._watch(name)
 
     def _serve(self, name: str) -> None:
         self._say(Serve(name), self._boxes[name].door.fileno())
@@ -273,6 +289,8 @@ class Network:
     def _lost(self, link: BrokerLink) -> None:
         if self._link is link:
             self._link = None
+            lived_s = asyncio.get_running_loop().time() - self._linked_at
+            self._early_ends = self._early_ends + 1 if lived_s < _STEADY_AFTER_S else 0
             for waiting in self._answered.values():
                 if not waiting.done():
                     waiting.set_result(None)
@@ -300,8 +318,8 @@ class Network:
                     self._questions.over(number)
             case "denied" if box is not None:
                 reason = str(event.get("reason"))
-                box.refusals.append((to, reason))
-                box.refused += 1
+                self._refusals += 1
+                box.refusals.append((self._refusals, to, reason))
                 self._note(box.key.agent_id, "denied", to, reason)
             case "passed" if box is not None:
                 self._note(box.key.agent_id, "passed", to, str(event.get("by")))

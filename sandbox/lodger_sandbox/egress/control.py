@@ -147,7 +147,11 @@ class Broker:
             listener.close()
             return
         doors = self._doors[box] = Doors(listener, GatedWay(self.gate, box))
-        await doors.open()
+        try:
+            await doors.open()
+        except OSError as error:
+            logger.warning("the socket of box %s cannot be accepted on: %s", box, error)
+            del self._doors[box]
 
     async def _serve_plain(self, box: str, sockets: list[socket.socket]) -> None:
         if box in self._plain:
@@ -155,7 +159,11 @@ class Broker:
                 one.close()
             return
         doors = self._plain[box] = PlainDoors(sockets[0], sockets[1:], GatedWay(self.gate, box))
-        await doors.open()
+        try:
+            await doors.open()
+        except OSError as error:
+            logger.warning("the plain sockets of box %s cannot be used: %s", box, error)
+            del self._plain[box]
 
     def _own(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

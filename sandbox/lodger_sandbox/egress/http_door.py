@@ -61,7 +61,10 @@ def _destination(request: h11.Request) -> Destination:
     target = request.target.decode("ascii", "replace")
     if request.method == b"CONNECT":
         return parse_destination(target)
-    parts = urlsplit(target)
+    try:
+        parts = urlsplit(target)
+    except ValueError as error:
+        raise _Bad(f"no address: {error}") from None
     if parts.scheme != "http" or not parts.netloc:
         raise _Bad("a proxy is asked with http://host/path, or with CONNECT for everything else")
     if "@" in parts.netloc:

@@ -82,6 +82,8 @@ async def test_body_arrives_whole(tmp_path: Path) -> None:
         "POST http://127.0.0.1:{port}/ HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         "POST http://127.0.0.1:{port}/ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
         "GET http://127.0.0.1:{port}/ HTTP/1.1\r\nHost : a\r\n\r\n",
+        "GET http://[::1 HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET http://[evil]/ HTTP/1.1\r\nHost: a\r\n\r\n",
         "not http at all\r\n\r\n",
         "\0\1\2",
     ],
