@@ -3,6 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+WORKSPACE_NAME: Final = "lodger-work"
+"""In the home. Not the name a clone of this project has by itself: no agent may work in the program's own folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,4 +75,4 @@ def find_paths(environment: Mapping[str, str]) -> Paths:
         return Paths(config=base / "config", state=base / "state", workspace=base / "workspace", home=home)
     config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "lodger"
     state = Path(environment.get("XDG_STATE_HOME") or home / ".local" / "state") / "lodger"
-    return Paths(config=config, state=state, workspace=home / "lodger", home=home)
+    return Paths(config=config, state=state, workspace=home / WORKSPACE_NAME, home=home)

@@ -52,6 +52,9 @@ class BoxRequest:
     mounts: tuple[Mount, ...] = ()
     masks: tuple[str, ...] = ()
     """Folders and files that must not be seen at all: the daemon's state and configuration, other agents' memory."""
+    installation: tuple[str, ...] = ()
+    """Where the program that starts boxes lies, free of links: no workspace that can be written may be there, hold it
+    or lie in it."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """All of it: the box starts with an empty environment."""
     limits: BoxLimits = field(default_factory=BoxLimits)

@@ -9,6 +9,7 @@ from lodger_daemon.identity import AgentId
 from lodger_daemon.network.network import WITH_NETWORK, proxy_environment
 from lodger_daemon.paths import Paths
 from lodger_daemon.service.folder_boxes import PERSON
+from lodger_daemon.service.installation import installation_folders
 from lodger_daemon.service.settings import Settings
 from lodger_sandbox.contract import BoxRequest, BoxUser, Mount, SandboxUnavailable
 from lodger_sandbox.users import box_user
@@ -28,6 +29,7 @@ class BoxRequests:
         self._paths = paths
         self._settings = settings
         self._environment = environment
+        self._installation = installation_folders()
 
     @property
     def memory_inside(self) -> str:
@@ -78,6 +80,7 @@ class BoxRequests:
             home=str(self._paths.home),
             mounts=mounts,
             masks=(str(self._paths.config), str(self._paths.state)),
+            installation=self._installation,
             environment={**self._base_environment(), **more},
         )
 

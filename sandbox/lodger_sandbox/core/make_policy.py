@@ -117,6 +117,12 @@ def _refuse_bad_workspace(request: BoxRequest, profile: Profile, facts: HostFact
         raise PolicyRefused("The home is /, which cannot be made private. Give the daemon's user a home of its own.")
     if is_within(home, workspace):
         raise PolicyRefused(f"{workspace} is the home or holds it; work in a folder below the home instead.")
+    for place in request.installation if profile is not Profile.READ_ONLY else ():
+        if is_within(place, workspace) or is_within(workspace, place):
+            raise PolicyRefused(
+                f"Lodger itself lies in {place}, and what is written to {workspace} could change what it runs outside"
+                " every box; work in another folder."
+            )
     for mask in request.masks:
         if is_within(mask, workspace):
             raise PolicyRefused(f"{workspace} holds {mask}, which no box may see; choose another folder.")

@@ -304,3 +304,13 @@ def test_a_home_that_would_be_veiled_stays_writable() -> None:
 def test_a_mount_in_place_of_a_veiled_folder_is_not_sealed() -> None:
     request = replace(REQUEST, mounts=(Mount("/srv/other", "/var/spool", writable=True),))
     assert "/var/spool" not in policy(request, with_kinds({"/var/spool": PathKind.FOLDER})).veils
+
+
+@pytest.mark.parametrize("workspace", ["/srv/other", "/srv/other/daemon", "/srv"])
+def test_nobody_works_where_the_program_itself_lies(workspace: str) -> None:
+    known = with_kinds({workspace: PathKind.FOLDER})
+    asked = replace(REQUEST, workspace=workspace, masks=())
+    assert policy(asked, known).workspace_is_writable
+    here = replace(asked, installation=("/srv/other",))
+    assert "Lodger itself lies in /srv/other" in refusal(here, known)
+    assert not policy(replace(here, profile="read_only"), known).workspace_is_writable
