@@ -1,6 +1,8 @@
 """Which daemon a command talks to: this machine's own, one started for the call, or one behind a hub."""
 
+import asyncio
 import contextlib
+import fcntl
 import json
 import os
 from collections.abc import AsyncIterator
@@ -9,13 +11,18 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from lodger_cli.processes import Child
+from lodger_cli.processes import Child, StartError
 from lodger_cli.wire import WireClient, WireError
 from lodger_daemon.clients.peers import PortOwner, owner_of_port
 from lodger_daemon.paths import Paths, find_paths
 
 HUB_RECORD: Final = "running.json"
 """Below the hub's state folder: where the hub that was last started here listens."""
+
+
+MEANWHILE_S: Final = 5.0
+"""A daemon that was started again listens within a second, on a busy machine a few."""
+LOOK_EVERY_S: Final = 0.1
 
 
 class NoDaemon(WireError):
@@ -55,6 +62,45 @@ def known_hub(where: Paths) -> HubPlace | None:
         return None
 
 
+async def _start_for_the_call(where: Paths) -> tuple[Child | None, WireClient]:
+    """A daemon of our own, or the one that somebody else has started meanwhile. Raises: WireError, StartError."""
+    try:
+        child = await Child.start(["daemon"], os.environ, str(where.state / "daemon.log"))
+    except StartError:
+        # `lodger up` may just have started its daemon again: then that one holds the place, and answers soon.
+        client = await _answering_soon(where)
+        if client is None:
+            raise
+        return None, client
+    try:
+        return child, await WireClient.over_socket(where.socket)
+    except WireError:
+        await child.stop()
+        raise
+
+
+async def _answering_soon(where: Paths) -> WireClient | None:
+    for _ in range(round(MEANWHILE_S / LOOK_EVERY_S)):
+        with contextlib.suppress(WireError):
+            return await WireClient.over_socket(where.socket)
+        if not _somebody_runs(where):
+            return None
+        await asyncio.sleep(LOOK_EVERY_S)
+    return None
+
+
+def _somebody_runs(where: Paths) -> bool:
+    """Whether a daemon holds the lock of this place."""
+    try:
+        with where.daemon_lock.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 @contextlib.asynccontextmanager
 async def local_daemon(*, start: bool) -> AsyncIterator[WireClient]:
     """A connection to this machine's daemon; with `start`, one is started for the call when none runs.
@@ -69,12 +115,7 @@ async def local_daemon(*, start: bool) -> AsyncIterator[WireClient]:
         if not start:
             raise NoDaemon("no daemon runs here. Start one with `lodger up`") from None
         where.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        child = await Child.start(["daemon"], os.environ, str(where.state / "daemon.log"))
-        try:
-            client = await WireClient.over_socket(where.socket)
-        except WireError:
-            await child.stop()
-            raise
+        child, client = await _start_for_the_call(where)
     try:
         yield client
     finally:

@@ -113,7 +113,9 @@ class Environments:
         ):
             await socket.close(UNKNOWN_LEASE.code, UNKNOWN_LEASE.reason)
             return
+        await self.devices.note_seen(caller.device_id)
         await self.switchboard.serve_machine(socket, environment, caller.token_id, self.courier.serve)
+        await self.devices.note_seen(caller.device_id)
 
     async def client_socket(self, socket: WebSocket) -> None:
         """Named by connection id, or by device id, which a client need not look up again after a reconnect."""
