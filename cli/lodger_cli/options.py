@@ -10,7 +10,8 @@ Model = Annotated[
     str, typer.Option("--model", metavar="HANDLE", help="The agent's model from now on; `lodger models` lists them.")
 ]
 Folder = Annotated[
-    str, typer.Option("--cwd", metavar="FOLDER", help="Where this conversation works from now on; at first ~/lodger-work.")
+    str,
+    typer.Option("--cwd", metavar="FOLDER", help="Where this conversation works from now on; at first ~/lodger-work."),
 ]
 Conversation = Annotated[
     str, typer.Option("--conversation", metavar="ID", help="A conversation's id, `default` or `new`.")
