@@ -50,10 +50,8 @@ def connect(provider: str, described: dict[str, str], *, api_key_file: str, remo
             f"{provider} is connected, with {len(own)} model(s), {plain(own[0])} among them; `lodger models` lists all."
         )
     else:
-        say(f"{provider} is connected.")
-        note(
-            f"lodger: no model of {provider} could be listed: check that it runs and that its address and key are right"
-        )
+        say(f"{provider} is stored.")
+        note("lodger: it lists no model yet: check that it runs and that its address and key are right")
 
 
 async def _change(frame: Frame) -> tuple[Frame, list[str]]:

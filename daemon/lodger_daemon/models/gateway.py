@@ -216,7 +216,9 @@ class Models:
         known = KNOWN.get(provider)
         key = fields.get("api_key", "").strip()
         if known and known.dialect is not Dialect.LITELLM and not key and not fields.get("base_url"):
-            raise ValueError(f"Connecting {provider} needs an api_key.")
+            raise ValueError(
+                f"Connecting {provider} needs a key: type it when asked, or name its file with --api-key-file."
+            )
         try:
             await asyncio.to_thread(self._store, provider, fields, key)
         except (KeyRefused, OSError) as refused:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import subprocess
 import urllib.error
 import urllib.request
@@ -88,6 +89,9 @@ def test_remembering_commits_a_valid_page(fact: str, tmp_path: Path) -> None:
     matter = read_front_matter((tmp_path / page).read_text())
     assert (matter.faults, set(matter.fields or {}), matter.body) == ((), {"name", "description"}, fact + "\n")
     assert sorted(p.name for p in tmp_path.iterdir()) == [".git", page]
+    # Other readers of front matter take a colon or number sign before a space for more than text.
+    description = (matter.fields or {})["description"]
+    assert not re.search(r"[:#](\s|$)", description)
 
 
 def test_it_recalls_from_the_memory_in_its_prompt() -> None:

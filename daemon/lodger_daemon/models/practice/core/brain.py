@@ -148,7 +148,9 @@ def _remember(match: re.Match[str], _memory: str) -> Reply:
     fact = match["fact"].strip()
     name = "fact-" + ("-".join(re.findall(r"[a-z0-9]+", fact.lower())[:6])[:60] or "note")
     title = " ".join(fact.split())[:80]
-    page = f"---\nname: {name}\ndescription: Remembered: {title}\n---\n\n{fact}\n"
+    # A colon or a number sign before a space would mean something in the front matter.
+    described = re.sub(r"[:#](?=\s|$)", "", title)
+    page = f"---\nname: {name}\ndescription: Remembered that {described}\n---\n\n{fact}\n"
     # The fact travels quoted for the shell: it is data, whatever it holds.
     command = (
         f'cd "$MEMORY_DIR" && printf %s {_quote(page)} > {name}.md && git add {name}.md'
