@@ -143,7 +143,7 @@ async def test_connect_works_at_once_and_after_a_restart(tmp_path: Path, endpoin
 async def test_connect_says_what_is_missing(tmp_path: Path) -> None:
     models = make(tmp_path)
     for provider, fields in (("openai", {}), ("openai-compatible", {"api_key": "k"}), ("mine", {"base_url": "host"})):
-        with pytest.raises(ValueError, match=r"api_key|base_url|address"):
+        with pytest.raises(ValueError, match=r"api-key-file|base_url|address"):
             await models.connect(provider, dict(fields))
     assert not (tmp_path / "config").exists()
     await models.aclose()

@@ -20,7 +20,13 @@ class StuckPeer:
 
 class StuckRouter:
     def open(
-        self, send: SendFrame, label: str, *, wire_name: str | None = None, cut: Callable[[], None] | None = None
+        self,
+        send: SendFrame,
+        label: str,
+        *,
+        wire_name: str | None = None,
+        device_id: str = "",
+        cut: Callable[[], None] | None = None,
     ) -> FramePeer:
         return StuckPeer()
 
