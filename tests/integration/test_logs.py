@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lodger_cli.terminal import Exit
-from support.programs import LODGER, World, new_world
+from support.programs import HEEDING, LODGER, World, new_world
 
 JOURNALCTL = """#!/bin/sh
 echo "$@" >> "$HOME/asked"
@@ -41,8 +41,8 @@ async def test_both_logs_are_shown_in_order_and_followed(world: World) -> None:
     options = ("--hub", hub.first["url"], "--hub-token-file", str(token), "--log-file", str(home.state / "daemon.log"))
     await world.daemon(home, *options)
     following = await asyncio.create_subprocess_exec(
-        *LODGER, "logs", "--follow", "--json", "--lines", "200", "--part", "daemon", env=world.environment(home),
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        *HEEDING, *LODGER, "logs", "--follow", "--json", "--lines", "200", "--part", "daemon",
+        env=world.environment(home), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert following.stdout is not None
     async with asyncio.timeout(40):
@@ -52,7 +52,7 @@ async def test_both_logs_are_shown_in_order_and_followed(world: World) -> None:
                 break
     assert (record["part"], record["level"], record["logger"]) == ("daemon", "INFO", "lodger_daemon.uplink.link")
     following.send_signal(signal.SIGINT)
-    out, err = await following.communicate()
+    out, err = await asyncio.wait_for(following.communicate(), 20)
     assert following.returncode == 130, (out, err)
     assert b"Traceback" not in err
     shown = [json.loads(line) for line in (await world.run(home, "logs", "--json")).ok().out.splitlines()]

@@ -19,7 +19,7 @@ import pytest
 
 from support.browser import Browser, chromium
 from support.page_rig import COMPOSER, PHONE, PageRig, idle, ready, say
-from support.programs import ROOT, Home, World, new_world
+from support.programs import HEEDING, ROOT, Home, World, new_world
 
 LIMIT_S = 300.0
 """Five minutes of a machine with two cores and a filled package cache."""
@@ -54,7 +54,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest.fixture
 def home(world: World) -> NewHome:
-    made = NewHome("new", world.base / "home", world.base / "unused", world.base / "home" / "lodger")
+    made = NewHome("new", world.base / "home", world.base / "unused", world.base / "home" / "lodger-work")
     made.home.mkdir(mode=0o755)
     world.homes.append(made)
     return made
@@ -86,7 +86,7 @@ class Typed:
     @classmethod
     async def start(cls, argv: list[str], folder: Path, environment: dict[str, str]) -> "Typed":
         process = await asyncio.create_subprocess_exec(
-            *argv, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            *HEEDING, *argv, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         return cls(process)

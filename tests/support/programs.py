@@ -35,6 +35,8 @@ ENDPOINT = ROOT / "tests" / "support" / "model_endpoint.py"
 LIMIT_S = 40.0
 """Of every wait here: generous, because a loaded machine is slow; reached only when something is wrong."""
 LODGER = (sys.executable, "-m", "lodger_cli.main")
+HEEDING = ("env", "--default-signal=INT")
+"""The tests may run where an interrupt is ignored; a shell's commands do not."""
 
 Json = dict[str, Any]
 

@@ -19,7 +19,7 @@ ENDPOINT = Path(__file__).with_name("model_endpoint.py")
 SETTINGS = Path("/etc/lodger/settings.toml")
 KEY_FILE = Path("/etc/lodger-mine.key")
 KEY = "sk-credential-of-the-play"
-WORK = Path("/var/lib/lodger-home/lodger")
+WORK = Path("/var/lib/lodger-home/lodger-work")
 ENVIRONMENT = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
 AS_USER = {**ENVIRONMENT, "HOME": "/var/lib/lodger-home", "XDG_STATE_HOME": "/var/lib", "XDG_CONFIG_HOME": "/etc"}
 

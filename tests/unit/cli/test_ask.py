@@ -13,11 +13,10 @@ import pytest
 
 from lodger_cli.terminal import Exit
 from support.endpoint_process import EndpointProcess, model_endpoint
+from support.programs import HEEDING
 from support.terminal import Terminal
 
 LIMIT_S = 30.0
-HEEDING = ("env", "--default-signal=INT")
-"""The tests may run where an interrupt is ignored; a shell's commands do not."""
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
 WRITE = {"name": "Write", "arguments": {"file_path": "a.txt", "content": "x"}}
 
