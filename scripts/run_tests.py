@@ -29,11 +29,11 @@ NEWCOMER = "tests/integration/test_newcomer.py"
 """Needs a browser too."""
 SUITES = (
     Suite("unit", ("tests/unit",), 480, workers=2),
-    Suite("story", ("tests/integration", f"--ignore={KILL}", f"--ignore={MEMORY}", f"--ignore={NEWCOMER}"), 480),
+    Suite("story", ("tests/integration", f"--ignore={KILL}", f"--ignore={MEMORY}", f"--ignore={NEWCOMER}"), 600),
     Suite("memory", (MEMORY,), 420),
     Suite("kill", (KILL,), 420),
     Suite("simulator", ("tests/simulation",), 300),
-    Suite("attacks", ("tests/attacks",), 480),
+    Suite("attacks", ("tests/attacks", "--dist=loadfile"), 480, workers=2),
     Suite("browser", ("tests/browser", NEWCOMER), 480),
 )
 

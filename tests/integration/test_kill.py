@@ -158,12 +158,15 @@ async def all_points(rig: Rig) -> list[Kill]:
 
 
 def in_turns(kills: list[Kill]) -> list[Kill]:
-    """One of each family in turn, so that a limit on time cuts every family a little and none wholly."""
+    """One of each family in turn, so that a limit on time cuts every family a little and none wholly: both sides of
+    each family first, whoever dies there, then those of every victim."""
     families: dict[tuple[str, str, str], deque[Kill]] = {}
+    first: dict[tuple[str, str], Kill] = {}
     for kill in kills:
         family = next((name for name in FAMILIES if kill.point.seam.startswith(name)), "other")
-        families.setdefault((family, kill.point.side, kill.victim), deque()).append(kill)
-    ordered: list[Kill] = []
+        if first.setdefault((family, kill.point.side), kill) is not kill:
+            families.setdefault((family, kill.point.side, kill.victim), deque()).append(kill)
+    ordered = list(first.values())
     while any(families.values()):
         ordered += [queue.popleft() for queue in families.values() if queue]
     return ordered

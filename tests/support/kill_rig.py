@@ -417,7 +417,8 @@ class Rig:
 
         def heads() -> dict[str, str]:
             places = ((checkout, "HEAD"), (published, "main"), (remote() or published, "main"))
-            return {place.name: git("rev-parse", ref, cwd=place).strip() for place, ref in places}
+            # A hub that was killed between making a repository and the first push has one without a commit.
+            return {place.name: git("rev-parse", "--revs-only", ref, cwd=place).strip() for place, ref in places}
 
         def look() -> None:
             hub = remote()
@@ -429,7 +430,11 @@ class Rig:
                 git("fsck", "--strict", "--no-dangling", "--no-progress", cwd=place)
 
         try:
-            await until(lambda: remote() and len(set(heads().values())) == 1, "memory is the same everywhere", 20)
+            await until(
+                lambda: remote() and len(found := set(heads().values())) == 1 and "" not in found,
+                "memory is the same everywhere",
+                20,
+            )
         except NeverHappened:
             async with local_client(self.home.socket) as client:
                 settled = await client.request({"type": "lodger_memory_settled", "agent_id": agent, "limit_s": 0})
