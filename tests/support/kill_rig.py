@@ -348,7 +348,8 @@ class Rig:
         try:
             return await self._check(work, boxes_before)
         except Broken as error:
-            raise Broken(f"{died}: {error}\n{self.world_words()}") from None
+            turns = self.rows("SELECT turn_id, status, stop_reason, error FROM turns ORDER BY rowid DESC LIMIT 3")
+            raise Broken(f"{died}: {error}\nlast turns: {turns}\n{self.world_words()}") from None
 
     async def _check(self, work: Work, boxes_before: set[int]) -> list[str]:
         inbox = self.rows("SELECT conversation, status FROM inbox WHERE client_message_id = ?", work.message_id)
