@@ -348,7 +348,7 @@ class Rig:
         try:
             return await self._check(work, boxes_before)
         except Broken as error:
-            turns = self.rows("SELECT turn_id, status, stop_reason, error FROM turns ORDER BY rowid DESC LIMIT 3")
+            turns = self.rows("SELECT turn_id, status, stop_reason, error FROM turns ORDER BY started_at DESC LIMIT 3")
             raise Broken(f"{died}: {error}\nlast turns: {turns}\n{self.world_words()}") from None
 
     async def _check(self, work: Work, boxes_before: set[int]) -> list[str]:
