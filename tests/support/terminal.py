@@ -55,6 +55,15 @@ class Terminal:
         start, self._read_to = self._read_to, found + len(text)
         return self.seen[start : self._read_to]
 
+    def press_until(self, key: str, text: str) -> None:
+        """Press a key again until `text` has come: what it shows may still be being loaded."""
+        deadline = time.monotonic() + LIMIT_S
+        while (found := self.seen.find(text, self._read_to)) < 0:
+            assert time.monotonic() < deadline, f"{text!r} not in {self.seen!r}"
+            self.send(key)
+            assert self._pump()
+        self._read_to = found + len(text)
+
     def send(self, text: str) -> None:
         os.write(self._fd, text.encode())
 
