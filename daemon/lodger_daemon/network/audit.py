@@ -3,9 +3,7 @@
 from typing import Final
 
 from lodger_daemon.clock import Clock, MonoTime
-from lodger_daemon.store import audit_rows
-from lodger_daemon.store.database import Database
-from lodger_tools.json_value import JsonObject
+from lodger_daemon.store.audit_log import AuditLog
 
 WINDOW_S: Final = 60.0
 ROWS_PER_WINDOW: Final = 200
@@ -13,8 +11,8 @@ ROWS_PER_WINDOW: Final = 200
 
 
 class NetworkAudit:
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
+    def __init__(self, log: AuditLog, clock: Clock) -> None:
+        self._log = log
         self._clock = clock
         self._began = clock.mono()
         self._written: set[tuple[str, str, str]] = set()
@@ -36,15 +34,11 @@ class NetworkAudit:
             self._left_out += 1
             return
         self._written.add(name)
-        self._write(agent_id, f"network.{decision}", to, {"reason": reason})
+        self._log.note(agent_id, f"network.{decision}", to, {"reason": reason})
 
     def _next_window(self, now: MonoTime) -> None:
         if self._left_out:
-            self._write("daemon", "network.left_out", "", {"decisions": self._left_out})
+            self._log.note("daemon", "network.left_out", "", {"decisions": self._left_out})
         self._began = now
         self._written.clear()
         self._left_out = 0
-
-    def _write(self, actor: str, action: str, subject: str, detail: JsonObject) -> None:
-        row = audit_rows.AuditRow(self._clock.wall(), actor, action, subject, detail)
-        self._database.write_soon(lambda connection: audit_rows.record(connection, row))

@@ -7,7 +7,7 @@ from typing import Final
 
 from lodger_daemon.clock import Clock
 from lodger_daemon.identity import AgentId
-from lodger_daemon.service.audit_log import AuditLog
+from lodger_daemon.store.audit_log import AuditLog
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.turns.contract import ConversationService
 

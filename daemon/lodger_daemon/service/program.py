@@ -26,13 +26,11 @@ from lodger_daemon.memory.memory import Memory
 from lodger_daemon.models.gateway import Models
 from lodger_daemon.network.audit import NetworkAudit
 from lodger_daemon.network.network import Network
-from lodger_daemon.network.presets import PersonsTools
 from lodger_daemon.notifications.delivery import Delivery
 from lodger_daemon.notifications.stop_command import StopCommand
 from lodger_daemon.notifications.tasks import Tasks
 from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.randomness import SystemRng
-from lodger_daemon.service.audit_log import AuditLog
 from lodger_daemon.service.box_requests import BoxRequests
 from lodger_daemon.service.clock_watch import ClockWatch
 from lodger_daemon.service.folder_boxes import FolderBoxes
@@ -58,6 +56,7 @@ from lodger_daemon.service.watchdog import keep_informed
 from lodger_daemon.service.workplaces import Workplaces
 from lodger_daemon.spend.price_list import PriceList
 from lodger_daemon.spend.spend import Spend
+from lodger_daemon.store.audit_log import AuditLog
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.system_clock import SystemClock
@@ -137,6 +136,7 @@ class _Foundation:
     settings_file: SettingsFile
     requests: BoxRequests
     database: Database
+    audit: AuditLog
     workspace: Path
     device_id: str
     name: str
@@ -155,7 +155,7 @@ def _lay_foundation(options: DaemonOptions) -> _Foundation:
     database = Database.open(paths.database, lock=paths.daemon_lock, clock=clock)
     device_id = load_device_id(paths.state / "device-id")
     name = settings.machine.name or options.host_name
-    return _Foundation(settings, file, requests, database, workspace, device_id, name, clock)
+    return _Foundation(settings, file, requests, database, AuditLog(database, clock), workspace, device_id, name, clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,15 +197,14 @@ async def _run(
     await rooms.tasks.start()
     await _adopt_known(rooms)
     uplinks: list[Uplink] = []
-    audit = AuditLog(foundation.database, foundation.clock)
-    words = HubWords(rooms.memory.head_announced, rooms.conversations, audit, foundation.clock)
+    words = HubWords(rooms.memory.head_announced, rooms.conversations, foundation.audit, foundation.clock)
 
     def uplink_status() -> UplinkStatus | None:
         return uplinks[0].status() if uplinks else None
 
     router = _make_router(options, foundation, rooms, sandbox, clock_watch, uplink_status)
     stack.push_async_callback(router.aclose)
-    server, address = await _listen(options, foundation, router, audit)
+    server, address = await _listen(options, foundation, router)
     stack.push_async_callback(server.aclose)
     if hub is not None:
         uplinks.append(
@@ -223,7 +222,6 @@ async def _run(
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(uplink.run()) for uplink in uplinks]
         tasks.append(group.create_task(words.run()))
-        tasks.append(group.create_task(audit.run()))
         # Also without a call to run: boxes of an earlier daemon must be seen, and ended when they stay idle.
         tasks.append(group.create_task(rooms.boxes.start()))
         tasks.append(group.create_task(_ask_persons_tools(options, foundation.settings, rooms.network)))
@@ -264,7 +262,7 @@ async def _make_rooms(
         paths.state / "egress",
         settings.network.allow_list(),
         requests.owner,
-        NetworkAudit(foundation.database, clock).note,
+        NetworkAudit(foundation.audit, clock).note,
         clock,
     )
     stack.push_async_callback(network.aclose)
@@ -287,7 +285,7 @@ async def _make_rooms(
     external = ExternalToolRegistry(rng)
     history = HistorySearch(paths.search, foundation.database, clock)
     stack.push_async_callback(history.aclose)
-    boxed = GuardedBoxes(boxes, GitGuard(boxes, paths.state / "guard", rng, GuardAudit(foundation.database, clock)))
+    boxed = GuardedBoxes(boxes, GitGuard(boxes, paths.state / "guard", rng, GuardAudit(foundation.audit)))
     toolbox = LodgerToolbox(boxed, overflow, hidden_of=own_secrets.values, network=network)
     delivery = Delivery(foundation.database, clock)
     tasks = Tasks(foundation.database, BackgroundToolbox(toolbox, boxed), clock, settings.shell.foreground_s, delivery)
@@ -351,6 +349,9 @@ async def _ask_persons_tools(options: DaemonOptions, settings: Settings, network
     """Beside the start: some of these programs take a second to say what they are configured to use."""
     wanted = settings.network.presets
     if wanted:
+        # Few have any, and every start would pay for it.
+        from lodger_daemon.network.presets import PersonsTools
+
         tools = PersonsTools(options.paths.home, options.environment)
         network.add_presets(await asyncio.to_thread(tools.entries, wanted))
 
@@ -428,13 +429,11 @@ def _make_router(
     )
 
 
-async def _listen(
-    options: DaemonOptions, foundation: _Foundation, router: Router, audit: AuditLog
-) -> tuple[AppServer, dict[str, Any]]:
+async def _listen(options: DaemonOptions, foundation: _Foundation, router: Router) -> tuple[AppServer, dict[str, Any]]:
     """Let clients in: always on the machine's own socket, on TCP when asked. Returns what to announce."""
     listen = options.listen
     token = await asyncio.to_thread(_token, options, listen) if listen else None
-    server = AppServer(router, foundation.clock, AppServerOptions(token, partial(_note_lockout, audit)))
+    server = AppServer(router, foundation.clock, AppServerOptions(token, partial(_note_lockout, foundation.audit)))
     await server.start_unix(options.paths.socket)
     if listen is None:
         return server, {"type": "ready", "socket": str(options.paths.socket)}
