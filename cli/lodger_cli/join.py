@@ -11,7 +11,7 @@ from lodger_cli.places import paths
 from lodger_cli.plain import plain
 from lodger_cli.terminal import Exit, fail, say, say_json
 from lodger_cli.wire import WireError
-from lodger_daemon.models.keys import write_durably
+from lodger_daemon.durable_files import write_durably
 
 CERTIFICATE_FILE: Final = "hub.pem"
 TOKEN_FILE: Final = "hub.token"  # noqa: S105 - the name of its file

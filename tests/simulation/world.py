@@ -9,10 +9,10 @@ import zlib
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from lodger_daemon.clock import MonoTime, WallTime
-from simulation.loop import Halted, Life, SimTask, VirtualLoop
+from simulation.loop import Life, SimTask, VirtualLoop
 
 FIRST_WALL_S: Final = 1_790_000_000.0
 
@@ -109,10 +109,6 @@ class World:
         self.note("FAULT", f"{law}: {text}")
         if self.loop.halt is None:
             self.loop.halt = f"{law}: {text}"
-
-    def fail_now(self, law: str, text: str) -> NoReturn:
-        self.fail(law, text)
-        raise Halted(f"{law}: {text}")
 
     # -- the disk --
 

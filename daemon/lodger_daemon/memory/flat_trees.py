@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from lodger_daemon.memory.core.pack import object_id
+from lodger_daemon.memory.core.trees import tree_data
 from lodger_daemon.memory.published import Published
-from lodger_tools.validator.objects import MODE_FOLDER, parse_tree
+from lodger_tools.validator.objects import MODE_FOLDER, Entry, parse_tree
 
 Leaf: TypeAlias = tuple[bytes, str]
 """Mode and object id of a file."""
@@ -38,17 +39,15 @@ def write_flat(published: Published, files: Mapping[str, Leaf]) -> str:
 
 def _made(files: Mapping[tuple[str, ...], Leaf], objects: dict[str, bytes]) -> str:
     below: dict[str, dict[tuple[str, ...], Leaf]] = {}
-    entries: list[tuple[bytes, bytes, str]] = []
+    entries: list[Entry] = []
     for names, (mode, oid) in files.items():
         if len(names) == 1:
-            entries.append((names[0].encode("utf-8", "surrogateescape"), mode, oid))
+            entries.append(Entry(mode, names[0].encode("utf-8", "surrogateescape"), oid))
         else:
             below.setdefault(names[0], {})[names[1:]] = (mode, oid)
     for name, inner in below.items():
-        entries.append((name.encode("utf-8", "surrogateescape"), MODE_FOLDER, _made(inner, objects)))
-    # Git orders a folder as if its name ended with a slash.
-    entries.sort(key=lambda entry: entry[0] + (b"/" if entry[1] == MODE_FOLDER else b""))
-    data = b"".join(mode + b" " + name + b"\0" + bytes.fromhex(oid) for name, mode, oid in entries)
+        entries.append(Entry(MODE_FOLDER, name.encode("utf-8", "surrogateescape"), _made(inner, objects)))
+    data = tree_data(entries)
     made = object_id("tree", data)
     objects[made] = data
     return made

@@ -5,6 +5,7 @@ from typing import Final, TypeAlias
 
 from lodger_daemon.memory.core.commits import Identity, new_commit
 from lodger_daemon.memory.core.pack import object_id
+from lodger_daemon.memory.core.trees import tree_data
 from lodger_daemon.memory.core.wanted_paths import BadRequest, wanted_path
 from lodger_daemon.memory.kept_gits import RefChange
 from lodger_daemon.memory.published import MAIN, Published
@@ -91,10 +92,7 @@ def _changed_tree(
     kept = [*others, *(() if made is None else (made,))]
     if not kept:
         return None
-    # Git orders a folder as if its name ended with a slash.
-    kept.sort(key=lambda entry: entry.name + (b"/" if entry.mode == MODE_FOLDER else b""))
-    data = b"".join(entry.mode + b" " + entry.name + b"\0" + bytes.fromhex(entry.oid) for entry in kept)
-    return _keep(objects, "tree", data)
+    return _keep(objects, "tree", tree_data(kept))
 
 
 def _changed_entry(

@@ -8,13 +8,13 @@ model workers read keys; the daemon touches one only while it stores it.
 import json
 import os
 import stat
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Protocol, TypeAlias, TypeVar
 
+from lodger_daemon.durable_files import write_durably
 from lodger_daemon.models.core.json_fields import as_list, parse_object
 from lodger_tools.json_value import JsonObject
 
@@ -177,26 +177,6 @@ class KeyStore:
         self._secrets.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._secrets.chmod(0o700)
         write_durably(path, text)
-
-
-def write_durably(path: Path, text: str) -> None:
-    """Replace a file of ours whole, readable by its owner only; after a crash the old or the new text stands."""
-    # mkstemp makes files that only their owner can read.
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _read_private(path: Path) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal
 
+from lodger_daemon.durable_files import write_durably
 from lodger_daemon.models.core.json_fields import as_object, parse_object
 from lodger_daemon.models.core.providers import (
     COMPATIBLE,
@@ -16,7 +17,6 @@ from lodger_daemon.models.core.providers import (
     provider_from_environment,
     provider_from_settings,
 )
-from lodger_daemon.models.keys import write_durably
 from lodger_tools.json_value import JsonObject
 
 PRACTICE: Final = "practice"

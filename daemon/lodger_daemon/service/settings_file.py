@@ -1,12 +1,11 @@
 """Changing the settings file: locked, validated as a whole, replaced at once; comments and order are kept."""
 
 import fcntl
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from lodger_daemon.durable_files import write_durably
 from lodger_daemon.service.settings import Settings, SettingsError, load_settings, parse_settings
 
 if TYPE_CHECKING:
@@ -55,21 +54,15 @@ class SettingsFile:
             text = self._path.read_text("utf-8") if self._path.exists() else ""
             document = tomlkit.parse(text)
             change(document)
-            content = tomlkit.dumps(document).encode()
-            settings = parse_settings(content, str(self._path))
-            self._replace(content)
+            changed = tomlkit.dumps(document)
+            settings = parse_settings(changed.encode(), str(self._path))
+            self._replace(changed)
             return settings
 
-    def _replace(self, content: bytes) -> None:
-        descriptor, temporary = tempfile.mkstemp(dir=self._path.parent, prefix=".settings-")
+    def _replace(self, text: str) -> None:
         try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(self._path)
+            write_durably(self._path, text)
         except OSError as error:
-            Path(temporary).unlink(missing_ok=True)
             raise SettingsError(f"{self._path} could not be written ({error.strerror}); it is as it was") from error
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lodger_daemon.durable_files import write_durably
+
 
 @dataclass(frozen=True, slots=True)
 class Approved:
@@ -47,10 +49,7 @@ class ApprovedFiles:
             "once_tracked": {key: list(values) for key, values in approved.once_tracked.items()},
         }
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = self._file(workspace)
-        fresh = file.with_suffix(".new")
-        fresh.write_text(json.dumps(record))
-        fresh.replace(file)
+        write_durably(self._file(workspace), json.dumps(record))
 
     def is_open(self, workspace: str) -> bool:
         return self._mark(workspace).exists()

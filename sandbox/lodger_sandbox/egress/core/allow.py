@@ -99,9 +99,6 @@ class AllowList:
                 return entry
         return None
 
-    def with_entry(self, entry: Entry) -> "AllowList":
-        return self if entry in self.entries else AllowList((*self.entries, entry))
-
 
 def parse_allow_list(raw: object) -> AllowList:
     """From settings: a list of texts such as `example.org`, `*.example.org:443`, `10.0.0.0/8:5432`, `[fd00::1]:22`.

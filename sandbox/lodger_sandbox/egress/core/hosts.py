@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final, TypeAlias
 
-from lodger_sandbox.egress.core.addresses import folded
+from lodger_sandbox.egress.core.addresses import IpAddress, folded
 
 _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _NAME_LIMIT: Final = 253
@@ -17,8 +17,6 @@ _NAME_LIMIT: Final = 253
 _IPV4: Final = re.compile(r"(?:0|[1-9][0-9]{0,2})(?:\.(?:0|[1-9][0-9]{0,2})){3}")
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
 PORT_LIMIT: Final = 65_535
-
-IpAddress: TypeAlias = IPv4Address | IPv6Address
 
 
 class BadHost(ValueError):

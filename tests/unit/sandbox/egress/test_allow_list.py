@@ -80,7 +80,7 @@ def test_n7_private_addresses_need_their_own_entry() -> None:
 def test_always_adds_exactly_what_was_asked(to: str) -> None:
     destination = parse_destination(to)
     entry = entry_for(destination)
-    allowed = AllowList().with_entry(entry)
+    allowed = AllowList((entry,))
     assert isinstance(allowed.judge(destination), Pass)
     assert parse_allow_list([str(entry)]).entries == (entry,)
     assert isinstance(allowed.judge(parse_destination("example.net:443")), Unlisted)
