@@ -1,6 +1,7 @@
 """Whole machines' memories for tests: real git, a plain box, and one remote if wanted."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -98,6 +99,18 @@ class Machine:
 
     def fsck(self) -> str:
         return self.published.git.line("fsck", "--full", "--strict", "--no-dangling")
+
+
+@asynccontextmanager
+async def running_machine(folder: Path, hub: RunningHost | None = None, founded: bool = True) -> AsyncIterator[Machine]:
+    """A machine with memory of the agent, unless `founded` is false; closed at the end."""
+    made = Machine(folder, hub)
+    try:
+        if founded:
+            await made.memory.prepare(AGENT, CARD)
+        yield made
+    finally:
+        await made.memory.aclose()
 
 
 def note(text: str, name: str = "note") -> str:

@@ -7,21 +7,24 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from support.sandbox_users import VISIBLE_FOLDER, as_ordinary_user, user_of_boxes, visible_folder
 
-_spec = importlib.util.spec_from_file_location("attack_catalogue", Path(__file__).with_name("attack_catalogue.py"))
-assert _spec is not None and _spec.loader is not None
-catalogue = importlib.util.module_from_spec(_spec)
-sys.modules["attack_catalogue"] = catalogue
-_spec.loader.exec_module(catalogue)
-_wider_spec = importlib.util.spec_from_file_location("wider_attacks", Path(__file__).with_name("wider_attacks.py"))
-assert _wider_spec is not None and _wider_spec.loader is not None
-wider = importlib.util.module_from_spec(_wider_spec)
-sys.modules["wider_attacks"] = wider
-_wider_spec.loader.exec_module(wider)
+
+def _beside(name: str) -> ModuleType:
+    """A file of this folder, which is no package: `all_attacks.py` runs it as another user."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+catalogue, wider = _beside("attack_catalogue"), _beside("wider_attacks")
 ATTACKS = (*catalogue.ATTACKS, *wider.ATTACKS)
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="makes users and folders outside every private folder")

@@ -7,17 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from lodger_tools.box.contract import BoxKey
-from lodger_tools.box.manager import BoxManager
 from lodger_tools.json_value import JsonObject
-from lodger_tools.output.overflow import OverflowFolder, OverflowOwner
 from lodger_tools.permissions.core.judge import RuleSet, judge
 from lodger_tools.permissions.core.modes import Mode
 from lodger_tools.permissions.core.rules import parse_rule
 from lodger_tools.permissions.core.verdicts import CallToJudge, Denied
-from lodger_tools.toolbox import LodgerToolbox
 from lodger_tools.toolbox_contract import ToolOutcome, ToolRequest
-from support.real_boxes import RealRequests, box_user_for_tests, workspace_for_tests
+from support.real_boxes import box_user_for_tests, workspace_for_tests
+from support.tool_room import ToolRoom, closing
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
 
@@ -28,16 +25,7 @@ LOADERS = (
 )  # fmt: skip
 
 
-class Room:
-    def __init__(self, state: Path, workspace: Path) -> None:
-        user = box_user_for_tests()
-        overflow = OverflowFolder(state / "overflow", OverflowOwner(user.uid, user.gid))
-        self.manager = BoxManager(state / "boxes", RealRequests(state, workspace.parent / "no-home"))
-        self.toolbox = LodgerToolbox(self.manager, overflow)
-        self.workspace = workspace
-        self.key = BoxKey("agent-a5", str(workspace))
-        self.count = 0
-
+class Room(ToolRoom):
     async def bash(self, command: str, environment: dict[str, str] | None = None, **more: object) -> ToolOutcome:
         self.count += 1
         arguments: JsonObject = {"command": command, **more}  # type: ignore[dict-item]
@@ -48,10 +36,8 @@ class Room:
 @pytest.fixture
 async def room(tmp_path: Path) -> AsyncIterator[Room]:
     with workspace_for_tests() as workspace:
-        room = Room(tmp_path, workspace)
-        yield room
-        await room.manager.end(room.key)
-        await room.manager.aclose()
+        async with closing(Room(tmp_path, workspace)) as room:
+            yield room
 
 
 TRAPS = {

@@ -8,27 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from lodger_tools.box.contract import BoxKey, PinnedFile
-from lodger_tools.box.manager import BoxManager
-from lodger_tools.output.overflow import OverflowFolder, OverflowOwner
+from lodger_tools.box.contract import PinnedFile
 from lodger_tools.runner.look_at_files import ABSENT, UNREADABLE
-from lodger_tools.toolbox import LodgerToolbox
 from lodger_tools.toolbox_contract import ToolOutcome, ToolRequest
-from support.real_boxes import RealRequests, box_user_for_tests, workspace_for_tests
+from support.real_boxes import workspace_for_tests
+from support.tool_room import ToolRoom, closing
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
 
 
-class Room:
-    def __init__(self, state: Path, workspace: Path) -> None:
-        user = box_user_for_tests()
-        overflow = OverflowFolder(state / "overflow", OverflowOwner(user.uid, user.gid))
-        self.manager = BoxManager(state / "boxes", RealRequests(state, workspace.parent / "no-home"))
-        self.toolbox = LodgerToolbox(self.manager, overflow)
-        self.workspace = workspace
-        self.key = BoxKey("agent-a7", str(workspace))
-        self.count = 0
-
+class Room(ToolRoom):
     def write(self, name: str, text: str) -> None:
         path = self.workspace / name
         path.parent.mkdir(exist_ok=True)
@@ -47,10 +36,8 @@ class Room:
 @pytest.fixture
 async def room(tmp_path: Path) -> AsyncIterator[Room]:
     with workspace_for_tests() as workspace:
-        room = Room(tmp_path, workspace)
-        yield room
-        await room.manager.end(room.key)
-        await room.manager.aclose()
+        async with closing(Room(tmp_path, workspace)) as room:
+            yield room
 
 
 GOOD, EVIL = "#!/bin/sh\necho good\n", "#!/bin/sh\necho evil\n"

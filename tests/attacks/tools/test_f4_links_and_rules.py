@@ -11,30 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lodger_tools.box.contract import BoxKey
-from lodger_tools.box.manager import BoxManager
-from lodger_tools.output.overflow import OverflowFolder, OverflowOwner
 from lodger_tools.permissions.core.judge import RuleSet, judge
 from lodger_tools.permissions.core.modes import Mode
 from lodger_tools.permissions.core.rules import parse_rule
 from lodger_tools.permissions.core.verdicts import Allowed, CallToJudge, Denied, NeedsPerson, Verdict
-from lodger_tools.toolbox import LodgerToolbox
 from lodger_tools.toolbox_contract import ToolRequest
-from support.real_boxes import RealRequests, box_user_for_tests, workspace_for_tests
+from support.real_boxes import workspace_for_tests
+from support.tool_room import ToolRoom, closing
 
 HOME = "/home/ada"
 NO_SECRETS = RuleSet(deny=(parse_rule("Read(**/.env)"), parse_rule("Read(secrets/**)")))
 
 
-class Room:
-    def __init__(self, state: Path, workspace: Path) -> None:
-        user = box_user_for_tests()
-        self.manager = BoxManager(state / "boxes", RealRequests(state, workspace.parent / "no-home"))
-        overflow = OverflowFolder(state / "overflow", OverflowOwner(user.uid, user.gid))
-        self.toolbox = LodgerToolbox(self.manager, overflow)
-        self.workspace = workspace
-        self.key = BoxKey("agent-f4", str(workspace))
-
+class Room(ToolRoom):
     async def verdict(self, path: str, *, follow: bool = True) -> Verdict:
         folder = str(self.workspace)
         call = CallToJudge("Read", {"file_path": path}, folder, folder, None)
@@ -55,10 +44,8 @@ async def room(tmp_path: Path) -> AsyncIterator[Room]:
         (workspace / "folder").symlink_to("secrets")
         (workspace / "absolute").symlink_to(workspace / "secrets" / "key")
         (workspace / "plain").write_text("x")
-        room = Room(tmp_path, workspace)
-        yield room
-        await room.manager.end(room.key)
-        await room.manager.aclose()
+        async with closing(Room(tmp_path, workspace)) as room:
+            yield room
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")

@@ -1,7 +1,5 @@
 """What the person changes of an agent travels with its memory; what takes much of each prompt is told in time."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -9,30 +7,14 @@ import pytest
 from lodger_daemon.memory.contract import AgentCard, SyncOutcome
 from lodger_daemon.memory.core.compiled_text import BUDGET_TOKENS, BYTES_PER_TOKEN, fullness_warning
 from lodger_tools.validator.limits import DEFAULT_LIMITS
-from support.git_host_server import RunningHost, running_git_host
+from support.git_host_server import RunningHost
 from support.memory_conflicts import in_order
-from support.memory_machines import AGENT, CARD, Machine, note
+from support.memory_machines import AGENT, CARD, Machine, note, running_machine
 from support.plain_boxes import agent_git
 
 
-@pytest.fixture
-def hub(tmp_path: Path) -> Iterator[RunningHost]:
-    with running_git_host(tmp_path / "hub") as running:
-        yield running
-
-
-@asynccontextmanager
-async def machine(folder: Path, hub: RunningHost | None = None) -> AsyncIterator[Machine]:
-    made = Machine(folder, hub)
-    try:
-        await made.memory.prepare(AGENT, CARD)
-        yield made
-    finally:
-        await made.memory.aclose()
-
-
 async def test_a_changed_card_is_what_the_next_machine_meets(tmp_path: Path, hub: RunningHost) -> None:
-    async with machine(tmp_path / "a", hub) as one:
+    async with running_machine(tmp_path / "a", hub) as one:
         text = (one.checkout / "agent.toml").read_text()
         one.commit("agent.toml", text + 'read_only = ["about-me.md"]\n')
         await one.memory.change_for_person(AGENT, "agent.toml", (text + 'read_only = ["x.md"]\n').encode(), "lock")
@@ -52,7 +34,7 @@ async def test_a_changed_card_is_what_the_next_machine_meets(tmp_path: Path, hub
 
 
 async def test_a_card_that_says_the_same_makes_no_commit(tmp_path: Path) -> None:
-    async with machine(tmp_path / "a") as one:
+    async with running_machine(tmp_path / "a") as one:
         head = one.published.head()
         await one.memory.follow_card(AGENT, {"name": CARD.name, "model": CARD.model or ""})
         await one.memory.follow_card(AGENT, {})
@@ -60,7 +42,7 @@ async def test_a_card_that_says_the_same_makes_no_commit(tmp_path: Path) -> None
 
 
 async def test_a_card_that_is_not_valid_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with machine(tmp_path / "a") as one:
+    async with running_machine(tmp_path / "a") as one:
         head = one.published.head()
         await one.memory.follow_card(AGENT, {"name": "x" * 300})
         assert one.published.head() == head
@@ -68,7 +50,7 @@ async def test_a_card_that_is_not_valid_changes_nothing(tmp_path: Path, caplog: 
 
 
 async def test_a_memory_without_the_file_keeps_its_form(tmp_path: Path) -> None:
-    async with machine(tmp_path / "a") as one:
+    async with running_machine(tmp_path / "a") as one:
         one.commit("agent.toml", None)
         assert (await one.bring_in()).moved
         head = one.published.head()
@@ -79,7 +61,7 @@ async def test_a_memory_without_the_file_keeps_its_form(tmp_path: Path) -> None:
 async def test_core_memory_is_warned_of_before_it_is_refused(tmp_path: Path) -> None:
     """Below four fifths nothing; then nearly, then over; past the validator's limit the commit is not published."""
     piece = "tea " * 9_500
-    async with machine(tmp_path / "a") as one:
+    async with running_machine(tmp_path / "a") as one:
         one.commit("one.md", note(piece, "one"))
         await one.end_turn()
         assert one.memory.reminders(AGENT) == ()
@@ -108,18 +90,18 @@ async def test_core_memory_is_warned_of_before_it_is_refused(tmp_path: Path) -> 
 
 
 async def test_a_full_core_is_known_after_a_start(tmp_path: Path) -> None:
-    async with machine(tmp_path / "a") as one:
+    async with running_machine(tmp_path / "a") as one:
         one.commit("one.md", note("tea " * 18_000, "one"))
         await one.end_turn()
         told = one.memory.reminders(AGENT)
         assert len(told) == 1
-    async with machine(tmp_path / "a") as again:
+    async with running_machine(tmp_path / "a") as again:
         await again.memory.compiled(AGENT)
         assert again.memory.reminders(AGENT) == told
 
 
 async def test_the_older_layout_has_its_core_in_system(tmp_path: Path) -> None:
-    async with machine(tmp_path / "a") as one:
+    async with running_machine(tmp_path / "a") as one:
         (one.checkout / "MEMORY.md").unlink()
         (one.checkout / "about-me.md").unlink()
         one.commit("system/persona.md", "---\ndescription: who\n---\n" + "tea " * 18_000)

@@ -16,19 +16,13 @@ from lodger_daemon.memory.core.git_addresses import BadAddress, GitAddress, pars
 from lodger_daemon.memory.mirror import MIRRORED, MirrorStatus
 from lodger_daemon.memory.remote import ForeignRemote
 from support.foreign_git_host import running_foreign_host
-from support.git_host_server import TOKEN, RunningHost, running_git_host
+from support.git_host_server import TOKEN, RunningHost
 from support.memory_conflicts import apart, in_order
 from support.memory_machines import AGENT, CARD, Machine, note
 from support.plain_boxes import agent_git
 
 CANARY = "canary-7f3e-of-a-token"
 ENCODED = base64.b64encode(f"letta:{CANARY}".encode()).decode()
-
-
-@pytest.fixture
-def hub(tmp_path: Path) -> Iterator[RunningHost]:
-    with running_git_host(tmp_path / "hub") as running:
-        yield running
 
 
 def foreign(base_url: str, token: str = TOKEN) -> ForeignRemote:

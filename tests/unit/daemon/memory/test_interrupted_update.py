@@ -1,24 +1,16 @@
 """A checkout whose update was killed half-way: what the update wrote is put back, what the agent wrote is not."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from lodger_daemon.memory.contract import SyncOutcome
-from support.git_host_server import RunningHost, running_git_host
+from support.git_host_server import RunningHost
 from support.memory_conflicts import heard, in_order
 from support.memory_machines import AGENT, CARD, Machine, note
 from support.plain_boxes import agent_git
 
 LONG = note("blue, and on Sundays green")
-
-
-@pytest.fixture
-def hub(tmp_path: Path) -> Iterator[RunningHost]:
-    with running_git_host(tmp_path / "hub") as running:
-        yield running
 
 
 @asynccontextmanager

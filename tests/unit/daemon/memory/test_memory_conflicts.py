@@ -1,22 +1,14 @@
 """Two machines change the same places: both sides are kept, and everything else goes on moving. Real git."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lodger_daemon.memory.contract import SyncOutcome
-from support.git_host_server import RunningHost, running_git_host
+from support.git_host_server import RunningHost
 from support.memory_conflicts import apart, heard, in_order, on_hub
 from support.memory_machines import AGENT, CARD, Machine, note
 from support.plain_boxes import agent_git
-
-
-@pytest.fixture
-def hub(tmp_path: Path) -> Iterator[RunningHost]:
-    with running_git_host(tmp_path / "hub") as running:
-        yield running
-
 
 FACT = ("fact.md", note("green"), note("red"))
 

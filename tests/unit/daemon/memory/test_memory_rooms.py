@@ -1,7 +1,5 @@
 """Memory through its public seam, with real git."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,30 +9,13 @@ from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.contract import SyncOutcome
 from lodger_daemon.memory.errors import MemoryUnavailable
 from lodger_daemon.memory.published import CHECKOUT, MAIN, REMOTE
-from support.git_host_server import RunningHost, running_git_host
-from support.memory_machines import AGENT, CARD, Machine, note
+from support.git_host_server import RunningHost
+from support.memory_machines import AGENT, CARD, Machine, note, running_machine
 from support.plain_boxes import agent_git
 
 
-@pytest.fixture
-def hub(tmp_path: Path) -> Iterator[RunningHost]:
-    with running_git_host(tmp_path / "hub") as running:
-        yield running
-
-
-@asynccontextmanager
-async def machine(folder: Path, hub: RunningHost | None = None, founded: bool = True) -> AsyncIterator[Machine]:
-    made = Machine(folder, hub)
-    try:
-        if founded:
-            await made.memory.prepare(AGENT, CARD)
-        yield made
-    finally:
-        await made.memory.aclose()
-
-
 async def test_new_memory_stands_in_both_repositories(tmp_path: Path) -> None:
-    async with machine(tmp_path / "a") as one:
+    async with running_machine(tmp_path / "a") as one:
         assert await one.memory.prepare(AGENT, None) == CARD
         head = one.published.head()
         assert head == one.published.ref(CHECKOUT) == agent_git(one.checkout, "rev-parse", "main")
@@ -48,13 +29,13 @@ async def test_new_memory_stands_in_both_repositories(tmp_path: Path) -> None:
 
 
 async def test_without_card_and_remote_there_is_no_memory(tmp_path: Path) -> None:
-    async with machine(tmp_path / "a", founded=False) as one:
+    async with running_machine(tmp_path / "a", founded=False) as one:
         with pytest.raises(MemoryUnavailable):
             await one.memory.prepare(AGENT, None)
 
 
 async def test_import_publishes_and_says_so(tmp_path: Path) -> None:
-    async with machine(tmp_path / "a") as one:
+    async with running_machine(tmp_path / "a") as one:
         before = one.published.head()
         nothing = await one.bring_in()
         assert (nothing.moved, nothing.text) == (False, "")
@@ -71,7 +52,7 @@ async def test_import_publishes_and_says_so(tmp_path: Path) -> None:
 
 
 async def test_invalid_commit_is_not_published_until_mended(tmp_path: Path) -> None:
-    async with machine(tmp_path / "a") as one:
+    async with running_machine(tmp_path / "a") as one:
         before = one.published.head()
         (one.checkout / "link.md").symlink_to("/etc/passwd")
         agent_git(one.checkout, "add", "-A")
@@ -98,7 +79,7 @@ async def test_invalid_commit_is_not_published_until_mended(tmp_path: Path) -> N
 
 
 async def test_read_only_paths_hold(tmp_path: Path) -> None:
-    async with machine(tmp_path / "a") as one:
+    async with running_machine(tmp_path / "a") as one:
         text = (one.checkout / "agent.toml").read_text()
         one.commit("agent.toml", text + 'read_only = ["about-me.md"]\n')
         refused = await one.bring_in()
@@ -106,7 +87,7 @@ async def test_read_only_paths_hold(tmp_path: Path) -> None:
 
 
 async def test_branch_going_back_keeps_published(tmp_path: Path) -> None:
-    async with machine(tmp_path / "a") as one:
+    async with running_machine(tmp_path / "a") as one:
         commit = one.commit("fact.md", note("fact"))
         await one.bring_in()
         agent_git(one.checkout, "reset", "-q", "--hard", "HEAD~1")
@@ -116,7 +97,7 @@ async def test_branch_going_back_keeps_published(tmp_path: Path) -> None:
 
 
 async def test_lost_checkout_is_made_again(tmp_path: Path) -> None:
-    async with machine(tmp_path / "a") as one:
+    async with running_machine(tmp_path / "a") as one:
         commit = one.commit("fact.md", note("fact"))
         await one.bring_in()
         agent_git(one.checkout, "rev-parse", "HEAD")
@@ -129,7 +110,7 @@ async def test_lost_checkout_is_made_again(tmp_path: Path) -> None:
 
 
 async def test_turn_goes_on_without_a_box(tmp_path: Path) -> None:
-    async with machine(tmp_path / "a", founded=False) as one:
+    async with running_machine(tmp_path / "a", founded=False) as one:
         one.boxes.broken = True
         assert await one.memory.prepare(AGENT, CARD) == CARD
         assert "Ada" in (await one.memory.compiled(AGENT)).text
@@ -140,21 +121,21 @@ async def test_turn_goes_on_without_a_box(tmp_path: Path) -> None:
 
 
 async def test_commit_travels(tmp_path: Path, hub: RunningHost) -> None:
-    async with machine(tmp_path / "a", hub) as one:
+    async with running_machine(tmp_path / "a", hub) as one:
         commit = one.commit("fact.md", note("fact"))
         await one.bring_in()
         status = await one.end_turn()
         assert (status.outcome, status.head, status.ahead) == (SyncOutcome.PUSHED, commit, 0)
         assert hub.host.head(AGENT) == commit
         assert (await one.end_turn()).outcome is SyncOutcome.CLEAN
-        async with machine(tmp_path / "b", hub, founded=False) as two:
+        async with running_machine(tmp_path / "b", hub, founded=False) as two:
             assert await two.memory.prepare(AGENT, None) == CARD
             assert (two.checkout / "fact.md").read_text() == note("fact")
             assert two.published.ref(REMOTE) == commit
 
 
 async def test_turn_end_imports_what_nobody_imported(tmp_path: Path, hub: RunningHost) -> None:
-    async with machine(tmp_path / "a", hub) as one:
+    async with running_machine(tmp_path / "a", hub) as one:
         commit = one.commit("fact.md", note("fact"))
         await one.end_turn()
         assert hub.host.head(AGENT) == commit
@@ -175,9 +156,9 @@ async def test_start_pushes_what_was_published_and_never_synced(tmp_path: Path, 
 
 
 async def test_different_files_merge_by_themselves(tmp_path: Path, hub: RunningHost) -> None:
-    async with machine(tmp_path / "a", hub) as one:
+    async with running_machine(tmp_path / "a", hub) as one:
         await one.end_turn()
-        async with machine(tmp_path / "b", hub) as two:
+        async with running_machine(tmp_path / "b", hub) as two:
             one.commit("one.md", note("one"))
             await one.end_turn()
             two.commit("two.md", note("two"))
@@ -194,9 +175,9 @@ async def test_different_files_merge_by_themselves(tmp_path: Path, hub: RunningH
 
 async def test_two_machines_alternate_and_converge(tmp_path: Path, hub: RunningHost) -> None:
     """G7, in turns and at once."""
-    async with machine(tmp_path / "a", hub) as one:
+    async with running_machine(tmp_path / "a", hub) as one:
         await one.end_turn()
-        async with machine(tmp_path / "b", hub) as two:
+        async with running_machine(tmp_path / "b", hub) as two:
             for step in range(3):
                 one.commit(f"a{step}.md", note("a"))
                 two.commit(f"b{step}.md", note("b"))
@@ -213,9 +194,9 @@ async def test_two_machines_alternate_and_converge(tmp_path: Path, hub: RunningH
 
 
 async def test_commit_on_old_base_while_published_moved(tmp_path: Path, hub: RunningHost) -> None:
-    async with machine(tmp_path / "a", hub) as one:
+    async with running_machine(tmp_path / "a", hub) as one:
         await one.end_turn()
-        async with machine(tmp_path / "b", hub) as two:
+        async with running_machine(tmp_path / "b", hub) as two:
             two.boxes.busy_agents.add(AGENT)
             one.commit("one.md", note("one"))
             await one.end_turn()
@@ -230,9 +211,9 @@ async def test_commit_on_old_base_while_published_moved(tmp_path: Path, hub: Run
 
 
 async def test_files_in_the_way_are_not_overwritten(tmp_path: Path, hub: RunningHost) -> None:
-    async with machine(tmp_path / "a", hub) as one:
+    async with running_machine(tmp_path / "a", hub) as one:
         await one.end_turn()
-        async with machine(tmp_path / "b", hub) as two:
+        async with running_machine(tmp_path / "b", hub) as two:
             one.commit("draft.md", note("theirs"))
             await one.end_turn()
             (two.checkout / ".git/info").mkdir(exist_ok=True)
@@ -247,7 +228,7 @@ async def test_files_in_the_way_are_not_overwritten(tmp_path: Path, hub: Running
 
 
 async def test_dirty_is_told_and_left_alone(tmp_path: Path, hub: RunningHost) -> None:
-    async with machine(tmp_path / "a", hub) as one:
+    async with running_machine(tmp_path / "a", hub) as one:
         await one.end_turn()
         (one.checkout / "draft.md").write_text("not yet")
         assert (await one.end_turn()).outcome is SyncOutcome.DIRTY
@@ -258,7 +239,7 @@ async def test_dirty_is_told_and_left_alone(tmp_path: Path, hub: RunningHost) ->
 
 
 async def test_server_in_trouble_is_tried_again_and_survived(tmp_path: Path, hub: RunningHost) -> None:
-    async with machine(tmp_path / "a", hub) as one:
+    async with running_machine(tmp_path / "a", hub) as one:
         await one.end_turn()
         one.commit("fact.md", note("fact"))
         hub.faults += [503, 522]
@@ -269,7 +250,7 @@ async def test_server_in_trouble_is_tried_again_and_survived(tmp_path: Path, hub
         status = await one.end_turn()
         assert (status.outcome, status.ahead) == (SyncOutcome.PUSH_FAILED, 1)
         stored = replace(one.memory._agent(AGENT).room.state)
-        async with machine(tmp_path / "a", hub) as restarted:
+        async with running_machine(tmp_path / "a", hub) as restarted:
             assert restarted.memory._agent(AGENT).room.state == stored
             await restarted.memory.start()
             await restarted.memory.settled(AGENT, 20)
@@ -278,7 +259,7 @@ async def test_server_in_trouble_is_tried_again_and_survived(tmp_path: Path, hub
 
 async def test_heads_of_agents_that_are_not_here_are_not_kept(tmp_path: Path, hub: RunningHost) -> None:
     """A hub may announce any number of names."""
-    async with machine(tmp_path / "a", hub) as one:
+    async with running_machine(tmp_path / "a", hub) as one:
         for number in range(3):
             one.memory.head_announced(AgentId(f"agent-{number}"), "0" * 40)
         assert set(one.memory._agents) == {AGENT}
@@ -286,11 +267,11 @@ async def test_heads_of_agents_that_are_not_here_are_not_kept(tmp_path: Path, hu
 
 async def test_rewritten_remote_is_not_followed(tmp_path: Path, hub: RunningHost) -> None:
     """G3."""
-    async with machine(tmp_path / "a", hub) as one:
+    async with running_machine(tmp_path / "a", hub) as one:
         ours = one.commit("fact.md", note("fact"))
         await one.end_turn()
         bare = hub.host._repositories.path(AGENT)
-        async with machine(tmp_path / "other", founded=False) as other:
+        async with running_machine(tmp_path / "other", founded=False) as other:
             # Another card: two memories founded alike in one second are one and the same commit.
             await other.memory.prepare(AGENT, replace(CARD, description="Of somebody else."))
             foreign = other.published.head()
@@ -310,11 +291,11 @@ async def test_rewritten_remote_is_not_followed(tmp_path: Path, hub: RunningHost
 
 
 async def test_memory_made_offline_follows_the_remote_it_meets(tmp_path: Path, hub: RunningHost) -> None:
-    async with machine(tmp_path / "a", hub) as one:
+    async with running_machine(tmp_path / "a", hub) as one:
         head = one.commit("fact.md", note("fact"))
         await one.end_turn()
         hub.faults += [503]
-        async with machine(tmp_path / "b", hub, founded=False) as two:
+        async with running_machine(tmp_path / "b", hub, founded=False) as two:
             await two.memory.prepare(AGENT, replace(CARD, description="Made while the hub was away."))
             made_here = two.published.head()
             assert made_here != head
@@ -328,7 +309,7 @@ async def test_credential_stands_nowhere(tmp_path: Path, hub: RunningHost) -> No
     """G5."""
     from support.git_host_server import TOKEN
 
-    async with machine(tmp_path / "a", hub) as one:
+    async with running_machine(tmp_path / "a", hub) as one:
         one.commit("fact.md", note("fact"))
         await one.end_turn()
         hub.faults += [403]
@@ -344,14 +325,14 @@ async def test_credential_stands_nowhere(tmp_path: Path, hub: RunningHost) -> No
 async def test_a_memory_had_from_the_hub_is_level_with_it_at_once_and_after_a_start(
     tmp_path: Path, hub: RunningHost
 ) -> None:
-    async with machine(tmp_path / "a", hub) as one:
+    async with running_machine(tmp_path / "a", hub) as one:
         await one.end_turn()
-    async with machine(tmp_path / "b", hub, founded=False) as two:
+    async with running_machine(tmp_path / "b", hub, founded=False) as two:
         await two.memory.prepare(AGENT, None)
         status = two.memory.status(AGENT)
         assert (status.outcome, status.at is None) == (SyncOutcome.CLEAN, False)
         level_at = two.memory.last_level_at()
         assert level_at is not None
-    async with machine(tmp_path / "b", hub, founded=False) as again:
+    async with running_machine(tmp_path / "b", hub, founded=False) as again:
         await again.memory.start()
         assert again.memory.last_level_at() == level_at

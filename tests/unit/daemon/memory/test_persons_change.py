@@ -1,7 +1,5 @@
 """A person's change of memory beside what agents and other machines do, with real git."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -11,25 +9,9 @@ from lodger_daemon.memory.errors import MemoryUnavailable
 from lodger_daemon.memory.persons_change import Committed, Invalid, Unchanged
 from lodger_daemon.memory.persons_view import file_at
 from lodger_daemon.memory.published import CHECKOUT, REMOTE
-from support.git_host_server import RunningHost, running_git_host
-from support.memory_machines import AGENT, CARD, Machine, note
+from support.git_host_server import RunningHost
+from support.memory_machines import AGENT, Machine, note, running_machine
 from support.plain_boxes import agent_git
-
-
-@pytest.fixture
-def hub(tmp_path: Path) -> Iterator[RunningHost]:
-    with running_git_host(tmp_path / "hub") as running:
-        yield running
-
-
-@asynccontextmanager
-async def machine(folder: Path, hub: RunningHost | None = None) -> AsyncIterator[Machine]:
-    made = Machine(folder, hub)
-    try:
-        await made.memory.prepare(AGENT, CARD)
-        yield made
-    finally:
-        await made.memory.aclose()
 
 
 async def changed(one: Machine, path: str, text: str | None) -> str:
@@ -39,18 +21,18 @@ async def changed(one: Machine, path: str, text: str | None) -> str:
 
 
 async def test_it_reaches_the_hub_and_another_machine(tmp_path: Path, hub: RunningHost) -> None:
-    async with machine(tmp_path / "a", hub) as one:
+    async with running_machine(tmp_path / "a", hub) as one:
         await one.end_turn()
         sha = await changed(one, "notes/fact.md", note("fact"))
         assert (await one.memory.settled(AGENT, 30)).outcome is SyncOutcome.PUSHED
         assert one.published.ref(REMOTE) == sha
-        async with machine(tmp_path / "b", hub) as other:
+        async with running_machine(tmp_path / "b", hub) as other:
             assert other.published.head() == sha
             assert agent_git(other.checkout, "rev-parse", "main") == sha
 
 
 async def test_what_the_agent_committed_meanwhile_is_kept(tmp_path: Path) -> None:
-    async with machine(tmp_path / "a") as one:
+    async with running_machine(tmp_path / "a") as one:
         one.commit("own.md", note("own"))
         await changed(one, "notes/fact.md", note("fact"))
         await one.memory.settled(AGENT, 30)
@@ -64,7 +46,7 @@ async def test_what_the_agent_committed_meanwhile_is_kept(tmp_path: Path) -> Non
 
 async def test_same_place_that_the_agent_committed_meanwhile_is_told_and_stays_told(tmp_path: Path) -> None:
     """The agent's commit is found only while the checkout is brought along, after the exchange is over."""
-    async with machine(tmp_path / "a") as one:
+    async with running_machine(tmp_path / "a") as one:
         one.commit("fact.md", note("blue"))
         await one.end_turn()
         one.commit("fact.md", note("red"))
@@ -77,7 +59,7 @@ async def test_same_place_that_the_agent_committed_meanwhile_is_told_and_stays_t
 
 
 async def test_without_a_box_the_checkout_follows_later(tmp_path: Path) -> None:
-    async with machine(tmp_path / "a") as one:
+    async with running_machine(tmp_path / "a") as one:
         one.boxes.broken = True
         sha = await changed(one, "notes/fact.md", note("fact"))
         await one.memory.settled(AGENT, 30)
@@ -88,7 +70,7 @@ async def test_without_a_box_the_checkout_follows_later(tmp_path: Path) -> None:
 
 
 async def test_while_a_tool_call_runs_nothing_moves_under_it(tmp_path: Path) -> None:
-    async with machine(tmp_path / "a") as one:
+    async with running_machine(tmp_path / "a") as one:
         before = agent_git(one.checkout, "rev-parse", "main")
         one.boxes.busy_agents.add(AGENT)
         sha = await changed(one, "notes/fact.md", note("fact"))
@@ -100,7 +82,7 @@ async def test_while_a_tool_call_runs_nothing_moves_under_it(tmp_path: Path) -> 
 
 
 async def test_outcomes(tmp_path: Path) -> None:
-    async with machine(tmp_path / "a") as one:
+    async with running_machine(tmp_path / "a") as one:
         head = one.published.head()
         change = one.memory.change_for_person
         assert isinstance(await change(AGENT, "bare.md", b"no front matter", "m"), Invalid)

@@ -1,6 +1,6 @@
 """A person settles what two machines do not agree on, path by path or as a whole. Real git on both sides."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from lodger_daemon.memory.core.sync_state import Conflict
 from lodger_daemon.memory.core.wanted_paths import BadRequest
 from lodger_daemon.memory.published import REMOTE
 from lodger_daemon.memory.settling import Decision, NothingToSettle, NotSettled, Settled, Side, Whole
-from support.git_host_server import RunningHost, running_git_host
+from support.git_host_server import RunningHost
 from support.memory_conflicts import apart, heard, in_order, on_hub
 from support.memory_machines import AGENT, CARD, Machine, note
 from support.plain_boxes import agent_git
@@ -19,12 +19,6 @@ from support.plain_boxes import agent_git
 FACT = ("fact.md", note("green"), note("red"))
 PLACE = ("place.md", note("Rome"), note("Oslo"))
 ELSEWHERE = ("-c", "user.name=elsewhere", "-c", "user.email=elsewhere@example.org")
-
-
-@pytest.fixture
-def hub(tmp_path: Path) -> Iterator[RunningHost]:
-    with running_git_host(tmp_path / "hub") as running:
-        yield running
 
 
 async def settle(machine: Machine, decision: Decision) -> Settled:

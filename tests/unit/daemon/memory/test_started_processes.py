@@ -1,22 +1,14 @@
 """Starting a process costs more than all its work here, so how many are started is part of what memory promises."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from lodger_daemon.memory.contract import SyncOutcome
-from support.git_host_server import RunningHost, running_git_host
+from support.git_host_server import RunningHost
 from support.memory_machines import AGENT, CARD, Machine, note
 from support.plain_boxes import agent_git
 from support.started_processes import git_commands, started_processes
-
-
-@pytest.fixture
-def hub(tmp_path: Path) -> Iterator[RunningHost]:
-    with running_git_host(tmp_path / "hub") as running:
-        yield running
 
 
 @asynccontextmanager
