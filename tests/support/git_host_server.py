@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,6 +41,13 @@ class RunningHost:
     faults: list[int] = field(default_factory=list)
     """Statuses to answer the next requests with, instead of serving them."""
     posts: int = 0
+
+    def told(self, count: int, limit_s: float = 10.0) -> list[tuple[str, str]]:
+        """What was told of moved heads, once so much was: it is told after the pusher has its answer."""
+        deadline = time.monotonic() + limit_s
+        while len(self.moved) < count and time.monotonic() < deadline:
+            threading.Event().wait(0.005)
+        return self.moved
 
     def url(self, agent_id: str) -> str:
         return f"{self.base_url}/v1/git/{agent_id}/state.git"

@@ -65,7 +65,7 @@ def test_push_moves_the_head_and_tells(hub: RunningHost, tmp_path: Path) -> None
     place = clone(hub, tmp_path / "a")
     first = commit(place, "one.md", b"one")
     ok("push", "-q", "-u", "origin", "main", cwd=place)
-    assert (hub.moved, hub.host.head(AGENT), hub.host.list_agents()) == ([(AGENT, first)], first, (AGENT,))
+    assert (hub.told(1), hub.host.head(AGENT), hub.host.list_agents()) == ([(AGENT, first)], first, (AGENT,))
     other = clone(hub, tmp_path / "b")
     assert (other / "one.md").read_bytes() == b"one"
 
