@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lodger_tools.permissions.core.judge import RuleSet, judge
@@ -41,6 +41,11 @@ def quoted(word: str, how: str) -> str:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(WORD, QUOTES), max_size=4))
+@example([("]", "bare"), ("]", "bare")])
+@example([("a \n", "backslash"), ("b", "bare")])
+@example([("a ", "backslash"), ("\\\nb", "bare")])
+@example([(" \nb", "backslash")])
+@example([("a", "bare"), (";;", "bare")])
 def test_a1_the_words_that_are_judged_are_byte_for_byte_those_that_are_passed_on(pieces: list[tuple[str, str]]) -> None:
     text = "printf '%s\\0' " + " ".join(quoted(word, how) for word, how in pieces)
     script = parse_script(text)

@@ -19,9 +19,14 @@ COMMAND_LIMIT_BYTES: Final = 64 * 1024
 _PLAIN_STRUCTURE: Final = frozenset(
     {"program", "list", "pipeline", "redirected_statement", "negated_command", "comment", "file_redirect"}
 )
-_JOINED_LINES: Final = re.compile(rb"\S\\\n\S")
-"""A word that goes on in the next line: the shell joins it, the parser does not."""
+_BETWEEN_COMMANDS: Final = frozenset({"&&", "||", ";", "|", "|&", "\n", "!"})
+"""What may stand between and before simple commands that a rule is held against one by one."""
+_JOINED_LINES: Final = re.compile(rb"(?:\S|\\\s)\\\n\S")
+"""A word that goes on in the next line, an escaped blank its last character or not: the shell joins it, the parser
+does not."""
 _PLAIN_ESCAPES: Final = frozenset("*?[~{$`")
+_ENDS_A_WORD: Final = re.compile(rb"(?:[^\\]|\\.)*?[ \t\n;&|<>()\"']", re.DOTALL)
+"""What ends or quotes a word of the shell unless a backslash stands before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +100,15 @@ def parse_script(text: str) -> ParsedScript:
 
 def _divides_otherwise(root: "Node", source: bytes) -> bool:
     """Whether the parser divides words otherwise than the shell: it passed over something that is not white space to
-    the shell (a backslash before a blank), or over white space within one word."""
+    the shell (a backslash before a blank), or over white space within one word, or made one word of what the shell
+    divides (`] ]`)."""
     position = 0
     pending = [root]
     while pending:
         node = pending.pop()
         if node.type == "``" or (node.type == "concatenation" and not _touch(node.children)):
+            return True
+        if node.type == "word" and _ENDS_A_WORD.match(node.text or b""):
             return True
         if node.children:
             pending.extend(reversed(node.children))
@@ -117,9 +125,9 @@ def _touch(nodes: "list[Node]") -> bool:
 
 def _is_plain(node: "Node") -> bool:
     """Whether this node, outside the words of a command, leaves the script a list of pipelines."""
-    if not node.is_named:
-        return node.type != "&"
-    return node.type in _PLAIN_STRUCTURE or (node.parent is not None and node.parent.type == "file_redirect")
+    if node.parent is not None and node.parent.type == "file_redirect":
+        return True
+    return node.type in (_PLAIN_STRUCTURE if node.is_named else _BETWEEN_COMMANDS)
 
 
 def _read_command(node: "Node", redirected: bool) -> SimpleCommand:
