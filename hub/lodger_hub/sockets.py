@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 import struct
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -18,15 +18,16 @@ class EndingSocket(WebSocketsSansIOProtocol):
     """A peer that neither reads nor answers a close would otherwise keep its connection, since what was written to it
     is flushed first. A revoked device's must be gone within 5 s."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.close_timeout = ABORT_AFTER_S
-
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
         # A refusal answers the handshake too; otherwise each would be reported in the log as a fault of ours.
         if self.initial_response is not None and self.close_sent:
             self.handshake_complete = True
+        if self.close_timer is not None:
+            # It would close in order: what the kernel has taken by then would be offered to a peer that takes nothing
+            # for as long as that one likes, and nobody could cut it off any more.
+            self.close_timer.cancel()
+            self.close_timer = self.loop.call_later(ABORT_AFTER_S, self._cut_off)
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
         super().on_task_complete(task)

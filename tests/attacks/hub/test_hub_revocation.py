@@ -153,9 +153,12 @@ async def test_e5_the_hub_says_of_every_client_which_device_it_is_on(tmp_path: P
 
 
 def raw_upgrade(hub: Hub, token: str) -> socket.socket:
-    """A client that never answers a close, and reads only what it is told to."""
+    """A client that never answers a close, and reads only what it is told to; its kernel takes next to nothing."""
     parts = urlsplit(hub.url)
-    raw = socket.create_connection((parts.hostname, parts.port), timeout=10)
+    raw = socket.socket()
+    raw.settimeout(10)
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    raw.connect((parts.hostname, parts.port))
     raw.sendall(
         (
             "GET /v1/environments/device-1/status/ws HTTP/1.1\r\n"
@@ -171,16 +174,22 @@ def raw_upgrade(hub: Hub, token: str) -> socket.socket:
     return raw
 
 
-@pytest.mark.parametrize("reads", [True, False])
-async def test_e5_a_socket_that_does_not_go_along_is_cut_in_time(hub: Hub, reads: bool) -> None:
+@pytest.mark.parametrize(
+    ("left_bytes", "reads"),
+    [
+        pytest.param(0, True, id="reads and does not answer"),
+        pytest.param(50_000, False, id="sleeps, and the kernel of the hub has taken all that is left"),
+        pytest.param(10_000_000, False, id="sleeps, and the hub itself still has some"),
+    ],
+)
+async def test_e5_a_socket_that_does_not_go_along_is_cut_in_time(hub: Hub, left_bytes: int, reads: bool) -> None:
     device, lost = await paired(hub, "lost")
     async with running_machine(hub) as machine:
         raw = await asyncio.to_thread(raw_upgrade, hub, lost)
         await until(lambda: len(machine.opened) == 1, "in")
-        if not reads:
-            frame = json.dumps({"type": "x", "fill": "y" * 500_000})
-            for _ in range(20):  # more than the kernel takes for a reader that sleeps
-                await machine.socket.send(f'{{"client":"{machine.opened[0]}"}}\n{frame}', text=True)
+        frame = json.dumps({"type": "x", "fill": "y" * 50_000})
+        for _ in range(left_bytes // 50_000):
+            await machine.socket.send(f'{{"client":"{machine.opened[0]}"}}\n{frame}', text=True)
         began = time.monotonic()
         assert (await call(hub, hub.token("client"), "DELETE", f"/v1/devices/{device}"))[0] == 200
         took_s = await asyncio.to_thread(until_gone, raw, began, reads)
