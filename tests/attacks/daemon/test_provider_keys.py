@@ -57,6 +57,15 @@ def files_with(folder: Path, needle: bytes) -> list[str]:
     return [str(path.relative_to(folder)) for path in files if needle in path.read_bytes()]
 
 
+def home_that_waits(world: World) -> Home:
+    """The look goes through whole folders of the machine: its end is awaited, however long a busy one takes."""
+    home = world.home("a")
+    settings = home.lodger / "config" / "settings.toml"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text("[shell]\nforeground_s = 0\n")
+    return home
+
+
 async def what_a_turn_sees(home: Home, paths: list[Path]) -> tuple[str, list[object]]:
     """What the agent's command finds, and every frame that a client got meanwhile."""
     # What it must find, or its finding nothing else would mean nothing.
@@ -94,7 +103,7 @@ async def connected(world: World, home: Home, endpoint: Endpoint) -> None:
 
 @pytest.mark.parametrize("place", ["keyring", "file"])
 async def test_a_key_that_was_connected(world: World, place: str) -> None:
-    home, endpoint = world.home("a"), await world.endpoint()
+    home, endpoint = home_that_waits(world), await world.endpoint()
     session = world.base / "session"
     with ExitStack() as stack:
         environment: dict[str, str] = {}
@@ -116,7 +125,7 @@ async def test_a_key_that_was_connected(world: World, place: str) -> None:
 
 
 async def test_a_key_of_the_daemons_environment(world: World) -> None:
-    home, endpoint = world.home("a"), await world.endpoint()
+    home, endpoint = home_that_waits(world), await world.endpoint()
     environment = {"OPENAI_BASE_URL": f"{endpoint.url}/v1", "OPENAI_API_KEY": CANARY}
     daemon = await world.daemon(home, more_environment=environment)
     seen, frames = await what_a_turn_sees(home, [home.database])
