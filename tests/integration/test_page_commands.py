@@ -26,7 +26,7 @@ async def _look_around(world: World) -> None:
         "daemon", [*LODGER, "app-server"], world.environment(home, endpoint.environment), limit_s=60
     )
     assert program.first, program.last_words()
-    (home.workspace / "notes").mkdir()
+    world.workspace(home.workspace / "notes")
     (home.workspace / "README.md").write_text("hello world\n")
     async with local_client(home.socket) as client:
         info = await ask(client, "app_server_info")

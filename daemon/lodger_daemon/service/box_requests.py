@@ -12,7 +12,8 @@ from lodger_daemon.service.folder_boxes import PERSON
 from lodger_daemon.service.installation import installation_folders
 from lodger_daemon.service.settings import Settings
 from lodger_sandbox.contract import BoxRequest, BoxUser, Mount, SandboxUnavailable
-from lodger_sandbox.users import box_user
+from lodger_sandbox.core.policy import PolicyRefused
+from lodger_sandbox.users import WorkspaceRefused, box_user
 from lodger_tools.box.contract import BoxKey, BoxProfile
 from lodger_tools.output.overflow import OverflowFolder
 
@@ -69,6 +70,22 @@ class BoxRequests:
     def for_person(self, folder: str, profile: BoxProfile) -> BoxRequest:
         """A box for a command of the person's own: no agent's memory in it. Raises: SandboxUnavailable."""
         return self._request(folder, profile, (), {})
+
+    def refusal_of(self, folder: str) -> str:
+        """Why no agent can work in a folder, in words for the person; empty when one can, or when no box at all can be
+        had here, which each call says by itself. Blocking, some 20 ms."""
+        # A command line that knows no box starts faster without them.
+        from lodger_sandbox.access import workspace_access
+        from lodger_sandbox.foreground import policy_for_command
+
+        try:
+            request = self._request(folder, BoxProfile.AGENT, (), {})
+            workspace_access(request.user, policy_for_command(request).workspace)
+        except (PolicyRefused, WorkspaceRefused) as refusal:
+            return str(refusal)
+        except (SandboxUnavailable, OSError):
+            return ""
+        return ""
 
     def _request(
         self, workspace: str, profile: BoxProfile, mounts: tuple[Mount, ...], more: Mapping[str, str]

@@ -307,6 +307,7 @@ async def _make_rooms(
         spend=spend,
         hosts=PersonsHosts(foundation.settings_file, settings, network.allow),
         tasks=tasks,
+        refusal_of=requests.refusal_of,
     )
     conversations = Conversations(services)
     delivery.to(conversations)
@@ -317,8 +318,7 @@ async def _make_rooms(
     stack.push_async_callback(tasks.aclose)
     return _Rooms(
         conversations, memory, models, spend, boxes, questions, external, rules, overflow, folders, workplaces, history,
-        network,
-        tasks,
+        network, tasks,
     )  # fmt: skip
 
 

@@ -162,6 +162,8 @@ class RuntimeStates:
             raise ConversationError(f"This machine allows no wider mode than {ceiling.value}.")
         if cwd is not None and not (cwd.startswith("/") and await asyncio.to_thread(Path(cwd).is_dir)):
             raise ConversationError(f"{cwd} is not a folder on this machine.")
+        if cwd is not None and (refusal := await asyncio.to_thread(self._services.refusal_of, cwd)):
+            raise ConversationError(refusal)
 
     async def _store(self, actor: ConversationActor, mode: Mode | None, cwd: str | None, reset_cwd: bool) -> None:
         key, live = actor.desk.key, actor.desk.live

@@ -90,6 +90,8 @@ class TurnServices:
     """None = nobody can allow a host for good."""
     tasks: TaskDesk | None = None
     """None = no command goes on in the background."""
+    refusal_of: Callable[[str], str] = lambda _: ""
+    """Why nobody can work in a folder, in words for the person; empty when one can. Blocking."""
 
 
 async def finish_regardless(work: Coroutine[Any, Any, T] | asyncio.Task[T]) -> T:
