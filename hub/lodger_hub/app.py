@@ -16,6 +16,7 @@ from lodger_hub.api.bodies import answer
 from lodger_hub.api.devices import DeviceRoutes
 from lodger_hub.api.environments import Environments
 from lodger_hub.api.mailbox import MailboxRoutes
+from lodger_hub.api.repositories import RepositoryRoutes
 from lodger_hub.errors import RequestRefused, StoreFailed
 from lodger_hub.git_host.app import GitHost
 from lodger_hub.pages.site import Site
@@ -46,6 +47,7 @@ class Handlers:
     mailbox: MailboxRoutes
     site: Site
     memory: GitHost
+    repositories: RepositoryRoutes
 
 
 def routes(handlers: Handlers, gate: Gate) -> tuple[GuardedRoute, ...]:
@@ -60,12 +62,18 @@ def routes(handlers: Handlers, gate: Gate) -> tuple[GuardedRoute, ...]:
         return answer([{"id": agent_id, "name": agent_id} for agent_id in agents])
 
     environments, devices, mailbox = handlers.environments, handlers.devices, handlers.mailbox
+    repositories = handlers.repositories
     http: tuple[tuple[str, str, AuthClass, Handler], ...] = (
         ("GET", "/healthz", AuthClass.PUBLIC, health),
         ("POST", "/v1/environments/register", AuthClass.MACHINE, environments.register),
         ("GET", "/v1/environments", AuthClass.EITHER, environments.list),
         ("GET", "/v1/environments/{device_id}", AuthClass.EITHER, environments.one),
         ("GET", "/v1/agents", AuthClass.EITHER, list_agents),
+        ("GET", "/v1/agents/{agent_id}/repositories", AuthClass.EITHER, repositories.of_agent),
+        ("GET", "/v1/repositories", AuthClass.CLIENT, repositories.list),
+        ("POST", "/v1/repositories", AuthClass.CLIENT, repositories.create),
+        ("PUT", "/v1/repositories/{name}/agents/{agent_id}", AuthClass.CLIENT, repositories.attach),
+        ("DELETE", "/v1/repositories/{name}/agents/{agent_id}", AuthClass.CLIENT, repositories.detach),
         ("POST", "/v1/pairings", AuthClass.OWNER, devices.make_code),
         ("POST", "/v1/pair", AuthClass.PUBLIC, devices.pair),
         ("GET", "/v1/devices", AuthClass.CLIENT, devices.list),

@@ -33,6 +33,7 @@ from lodger_hub.access.tokens import prepare_tokens
 from lodger_hub.api.devices import DeviceRoutes
 from lodger_hub.api.environments import Environments
 from lodger_hub.api.mailbox import MailboxRoutes
+from lodger_hub.api.repositories import RepositoryRoutes
 from lodger_hub.app import Handlers, hub_app, routes
 from lodger_hub.errors import BadAddress, HubError
 from lodger_hub.git_host.app import Allowed, Denied, GitHost
@@ -117,6 +118,7 @@ async def _application(
         MailboxRoutes(store, switchboard, options.mail),
         await asyncio.to_thread(Site),
         memories,
+        RepositoryRoutes(memories, switchboard.announce_sharing),
     )
     return hub_app(routes(handlers, gate), gate)
 
@@ -230,8 +232,11 @@ def _memory_host(state: Path, switchboard: Switchboard) -> GitHost:
             case other:
                 assert_never(other)
 
-    async def on_head_moved(agent_id: str, head: str) -> None:
-        switchboard.announce_head(agent_id, head)
+    async def on_head_moved(agent_id: str, name: str | None, head: str) -> None:
+        if name is None:
+            switchboard.announce_head(agent_id, head)
+        else:
+            switchboard.announce_shared_head(name, head)
 
     return GitHost(state / "git", authorize, on_head_moved)
 

@@ -57,8 +57,8 @@ class RunningHost:
 def running_git_host(root: Path, limits: HostLimits | None = None) -> Iterator[RunningHost]:
     moved: list[tuple[str, str]] = []
 
-    async def on_head_moved(agent_id: str, head: str) -> None:
-        moved.append((agent_id, head))
+    async def on_head_moved(agent_id: str, name: str | None, head: str) -> None:
+        moved.append((name or agent_id, head))
 
     host = GitHost(root, authorize, on_head_moved, limits)
     running = RunningHost(host, "", moved)

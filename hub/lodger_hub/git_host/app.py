@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, assert_never
 
 from lodger_hub.git_host.backend import (
     BackendFailed,
@@ -17,7 +17,17 @@ from lodger_hub.git_host.backend import (
     read_pieces,
     running_backend,
 )
-from lodger_hub.git_host.repositories import MAX_PUSH_BYTES, GitMissing, Repositories, TooManyRepositories
+from lodger_hub.git_host.grants import Right
+from lodger_hub.git_host.repositories import (
+    MAX_PUSH_BYTES,
+    GitMissing,
+    Place,
+    Repositories,
+    TooManyRepositories,
+    own_memory,
+    shared_memory,
+)
+from lodger_hub.git_host.sharing import Sharing
 from lodger_hub.git_host.upkeep import LOOSE_OBJECTS, PACKS, Upkeep, needs_tidying, size_bytes
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -26,7 +36,8 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 _LOG: Final = logging.getLogger(__name__)
 _ROUTE: Final = re.compile(
-    r"(?:/v1/git)?/(agent-[A-Za-z0-9-]{1,120})/state\.git/(info/refs|git-upload-pack|git-receive-pack)"
+    r"(?:/v1/git)?/(agent-[A-Za-z0-9-]{1,120})/(?:state|repositories/([a-z0-9._-]{1,64}))\.git"
+    r"/(info/refs|git-upload-pack|git-receive-pack)"
 )
 _SERVICES: Final = {"service=git-upload-pack": False, "service=git-receive-pack": True}
 
@@ -48,7 +59,8 @@ class Denied:
 Authorize: TypeAlias = Callable[[Message, str, bool], Awaitable[Allowed | Denied]]
 """The request's ASGI scope, agent id, whether it wants to write."""
 
-OnHeadMoved: TypeAlias = Callable[[str, str], Awaitable[None]]
+OnHeadMoved: TypeAlias = Callable[[str, str | None, str], Awaitable[None]]
+"""Agent id, name of the shared memory or None for the agent's own, new head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,28 +89,30 @@ class _Refused(Exception):
 
 
 class GitHost:
-    """Serves `/v1/git/AGENT/state.git`, with or without that prefix, so that it may be mounted either way.
+    """Serves `/v1/git/AGENT/state.git` and, of memories that the agent shares, `/v1/git/AGENT/repositories/NAME.git`;
+    with or without that prefix, so that it may be mounted either way.
 
-    A repository is made on the first authorised request for a well-formed agent id. After a push that moved `main`
-    the callback is awaited with agent id and new head.
+    An agent's own repository is made on the first authorised request for a well-formed agent id, a shared one only
+    when a person asks for it. After a push that moved `main` the callback is awaited.
     """
 
     def __init__(
         self, root: Path, authorize: Authorize, on_head_moved: OnHeadMoved, limits: HostLimits | None = None
     ) -> None:
         self._repositories = Repositories(root)
+        self.sharing = Sharing(self._repositories)
         self._authorize = authorize
         self._on_head_moved = on_head_moved
         self._limits = limits or HostLimits()
         self._slots = asyncio.Semaphore(self._limits.slots)
-        self._sizes: dict[str, int] = {}
+        self._sizes: dict[Place, int] = {}
         """What each repository took on disk when it was looked at, and what has been pushed since."""
         self._upkeep = Upkeep()
         self._tidying: set[asyncio.Task[None]] = set()
 
     def head(self, agent_id: str) -> str | None:
         """The commit an agent's `main` points at. Reads one small file."""
-        return self._repositories.head(agent_id)
+        return self._repositories.head(own_memory(agent_id))
 
     def list_agents(self) -> tuple[str, ...]:
         """Agents whose memory is here, oldest first."""
@@ -107,7 +121,11 @@ class GitHost:
     async def agents_for(self, scope: Message) -> tuple[str, ...]:
         """Of those, the ones whose memory the caller may read."""
         agents = await asyncio.to_thread(self.list_agents)
-        return tuple([agent for agent in agents if isinstance(await self._authorize(scope, agent, False), Allowed)])
+        return tuple([agent for agent in agents if isinstance(await self.allows(scope, agent), Allowed)])
+
+    async def allows(self, scope: Message, agent_id: str) -> Allowed | Denied:
+        """Whether the caller may read an agent's memory."""
+        return await self._authorize(scope, agent_id, False)
 
     async def aclose(self) -> None:
         """End upkeep that runs. What it leaves half-done is whole, and is done again after some push."""
@@ -134,60 +152,76 @@ class GitHost:
 
     async def _serve(self, scope: Message, receive: Receive, answer: "_Answer") -> None:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        agent_id, service_path, writes = _route(scope)
-        verdict = await self._authorize(scope, agent_id, writes)
+        asked = _route(scope)
+        verdict = await self._authorize(scope, asked.agent_id, asked.writes)
         if isinstance(verdict, Denied):
             raise _Refused(verdict.status, "not allowed")
+        if asked.name is not None:
+            await self._check_share(asked, asked.name)
         if int(headers.get("content-length") or 0) > self._limits.request_bytes:
             raise _Refused(413, f"at most {self._limits.request_bytes} bytes in one push")
         request = BackendRequest(
             self._repositories.root,
-            agent_id,
-            service_path,
+            asked.place.path,
+            asked.service_path,
             scope["method"],
             scope["query_string"].decode("latin-1"),
             headers,
             verdict.user,
         )
-        await asyncio.to_thread(self._repositories.ensure, agent_id)
-        if writes and await self._size_bytes(agent_id) > self._limits.repository_bytes:
+        place, writes = asked.place, asked.writes
+        await asyncio.to_thread(self._repositories.ensure, place)
+        if writes and await self._size_bytes(place) > self._limits.repository_bytes:
             raise _Refused(413, f"this memory takes all of the {self._limits.repository_bytes} bytes it may")
-        before = self.head(agent_id)
+        before = self._repositories.head(place)
         await self._take_slot()
         try:
             fed_bytes = await self._bridge(request, receive, answer)
         finally:
             self._slots.release()
-        if writes and agent_id in self._sizes:
-            self._sizes[agent_id] += fed_bytes
-        after = self.head(agent_id)
+        if writes and place in self._sizes:
+            self._sizes[place] += fed_bytes
+        after = self._repositories.head(place)
         if writes and after is not None and after != before:
-            await self._on_head_moved(agent_id, after)
-            self._tidy_soon(agent_id)
+            await self._on_head_moved(asked.agent_id, asked.name, after)
+            self._tidy_soon(place)
 
-    async def _size_bytes(self, agent_id: str) -> int:
-        known = self._sizes.get(agent_id)
+    async def _check_share(self, asked: "_Asked", name: str) -> None:
+        """Which agents share a memory is looked up for each request: what a person took away is gone at once."""
+        match await asyncio.to_thread(self.sharing.right, name, asked.agent_id):
+            case Right.WRITE:
+                return
+            case Right.READ:
+                if asked.writes:
+                    raise _Refused(403, f"{asked.agent_id} may read {name} and not write it")
+            case Right.NONE:
+                raise _Refused(404, f"{asked.agent_id} has no shared memory {name}")
+            case other:
+                assert_never(other)
+
+    async def _size_bytes(self, place: Place) -> int:
+        known = self._sizes.get(place)
         if known is None:
-            known = await asyncio.to_thread(size_bytes, self._repositories.path(agent_id))
-            self._sizes[agent_id] = known
+            known = await asyncio.to_thread(size_bytes, self._repositories.folder(place))
+            self._sizes[place] = known
         return known
 
-    def _tidy_soon(self, agent_id: str) -> None:
+    def _tidy_soon(self, place: Place) -> None:
         """Beside everything, and seldom more than one: the second finds the lock taken."""
-        task = asyncio.create_task(self._tidy(agent_id), name=f"upkeep of {agent_id}")
+        task = asyncio.create_task(self._tidy(place), name=f"upkeep of {place.path}")
         self._tidying.add(task)
         task.add_done_callback(self._tidying.discard)
 
-    async def _tidy(self, agent_id: str) -> None:
-        place = self._repositories.path(agent_id)
+    async def _tidy(self, place: Place) -> None:
+        folder = self._repositories.folder(place)
         try:
             limits = self._limits
-            if not await asyncio.to_thread(needs_tidying, place, limits.loose_objects, limits.packs):
+            if not await asyncio.to_thread(needs_tidying, folder, limits.loose_objects, limits.packs):
                 return
-            if await asyncio.to_thread(self._upkeep.tidy, place):
-                self._sizes.pop(agent_id, None)
+            if await asyncio.to_thread(self._upkeep.tidy, folder):
+                self._sizes.pop(place, None)
         except OSError as fault:
-            _LOG.warning("the upkeep of %s failed: %s", agent_id, fault)
+            _LOG.warning("the upkeep of %s failed: %s", place.path, fault)
 
     async def _take_slot(self) -> None:
         try:
@@ -275,8 +309,18 @@ class _Answer:
             await self._send(message)
 
 
-def _route(scope: Message) -> tuple[str, str, bool]:
-    """Agent id, service path and whether it writes. Everything but the three routes of smart HTTP is 404."""
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    agent_id: str
+    name: str | None
+    """Of the shared memory; None for the agent's own."""
+    place: Place
+    service_path: str
+    writes: bool
+
+
+def _route(scope: Message) -> _Asked:
+    """What is asked of which repository. Everything but the three routes of smart HTTP is 404."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     if root and path.startswith(root + "/"):
@@ -284,13 +328,21 @@ def _route(scope: Message) -> tuple[str, str, bool]:
     found = _ROUTE.fullmatch(path)
     if found is None or b"%" in scope.get("raw_path", b""):
         raise _Refused(404, "nothing here")
-    agent_id, service_path = found.groups()
+    agent_id, name, service_path = found.groups()
+    try:
+        place = own_memory(agent_id) if name is None else shared_memory(name)
+    except ValueError:
+        raise _Refused(404, "nothing here") from None
+    return _Asked(agent_id, name, place, service_path, _writes(scope, service_path))
+
+
+def _writes(scope: Message, service_path: str) -> bool:
     method = scope["method"]
     if service_path == "info/refs":
         writes = _SERVICES.get(scope["query_string"].decode("latin-1"))
         if method != "GET" or writes is None:
             raise _Refused(403, "only git's smart protocol is spoken here")
-        return agent_id, service_path, writes
+        return writes
     if method != "POST":
         raise _Refused(405, "only POST")
-    return agent_id, service_path, service_path == "git-receive-pack"
+    return service_path == "git-receive-pack"

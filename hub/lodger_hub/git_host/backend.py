@@ -30,7 +30,8 @@ class BackendRequest:
     """What git needs to know of a request."""
 
     root: Path
-    agent_id: str
+    repository: str
+    """Its folder below the root."""
     service_path: str
     """`info/refs`, `git-upload-pack` or `git-receive-pack`."""
     method: str
@@ -42,7 +43,7 @@ class BackendRequest:
         extra = {
             "GIT_PROJECT_ROOT": str(self.root),
             "GIT_HTTP_EXPORT_ALL": "1",
-            "PATH_INFO": f"/{self.agent_id}/state.git/{self.service_path}",
+            "PATH_INFO": f"/{self.repository}/{self.service_path}",
             "REQUEST_METHOD": self.method,
             "QUERY_STRING": self.query,
             "CONTENT_TYPE": self.headers.get("content-type", ""),

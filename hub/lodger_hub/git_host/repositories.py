@@ -1,4 +1,4 @@
-"""The hub's repositories on disk: one bare repository per agent, owned by the hub alone."""
+"""The hub's repositories on disk: one bare repository per agent and per shared memory, owned by the hub alone."""
 
 import os
 import re
@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from lodger_protocol.shared_names import shared_name_fault
 
 _AGENT_ID: Final = re.compile(r"agent-[A-Za-z0-9-]{1,120}")
 _OID: Final = re.compile(r"[0-9a-f]{40}")
@@ -19,6 +21,9 @@ large memory some tens of megabytes."""
 
 MAX_REPOSITORIES: Final = 1000
 """Each costs some 30 files even when empty, and any machine may name agents."""
+
+SHARED_FOLDER: Final = "shared"
+"""Beside the agents' folders: no agent id."""
 
 _CONFIGURATION: Final[Mapping[str, str]] = {
     "core.hooksPath": "/dev/null",
@@ -72,26 +77,48 @@ def git_environment() -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Which repository: its folder below the root, as `git http-backend` is told it. Made by the two below only."""
+
+    path: str
+
+
+def own_memory(agent_id: str) -> Place:
+    """An agent's own. Raises: ValueError when the id is not well-formed."""
+    if _AGENT_ID.fullmatch(agent_id) is None:
+        raise ValueError(f"{agent_id[:60]!r} is no agent id")
+    return Place(f"{agent_id}/state.git")
+
+
+def shared_memory(name: str) -> Place:
+    """One that agents share. Raises: ValueError when the name is not well-formed."""
+    if fault := shared_name_fault(name):
+        raise ValueError(fault)
+    return Place(f"{SHARED_FOLDER}/{name}/state.git")
+
+
+@dataclass(frozen=True, slots=True)
 class Repositories:
     """All repositories below one folder. Every method may block on the disk."""
 
     root: Path
 
     def path(self, agent_id: str) -> Path:
-        """Raises: ValueError when the id is not well-formed."""
-        if _AGENT_ID.fullmatch(agent_id) is None:
-            raise ValueError(f"{agent_id[:60]!r} is no agent id")
-        return self.root / agent_id / "state.git"
+        """An agent's own. Raises: ValueError when the id is not well-formed."""
+        return self.folder(own_memory(agent_id))
 
-    def ensure(self, agent_id: str) -> Path:
+    def folder(self, place: Place) -> Path:
+        return self.root / place.path
+
+    def ensure(self, wanted: Place) -> Path:
         """The repository, made empty if there is none. A half-made one from a crash is replaced.
 
         Raises: TooManyRepositories, GitMissing, OSError.
         """
-        place = self.path(agent_id)
+        place = self.folder(wanted)
         if place.exists():
             return place
-        if self.root.is_dir() and sum(1 for _ in self.root.iterdir()) >= MAX_REPOSITORIES:
+        if self._count() >= MAX_REPOSITORIES:
             raise TooManyRepositories(f"this hub holds {MAX_REPOSITORIES} memories, which is all it takes")
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = place.parent / f"making-{os.getpid()}-{time.monotonic_ns()}.git"
@@ -110,9 +137,12 @@ class Repositories:
                 raise
         return place
 
-    def head(self, agent_id: str) -> str | None:
+    def head(self, place: Place) -> str | None:
         """The commit `main` points at, or None for an empty or unknown repository."""
-        return _read_main(self.path(agent_id))
+        return _read_main(self.folder(place))
+
+    def _count(self) -> int:
+        return sum(1 for folder in (self.root, self.root / SHARED_FOLDER) if folder.is_dir() for _ in folder.iterdir())
 
     def list_agents(self) -> tuple[str, ...]:
         """Agents whose memory has at least one commit, oldest first."""

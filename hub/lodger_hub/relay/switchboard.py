@@ -5,7 +5,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Final, Protocol
 
 from starlette.websockets import WebSocket
@@ -318,7 +318,18 @@ class Switchboard:
 
     def announce_head(self, agent_id: str, head: str) -> None:
         """Tell every connected machine that an agent's memory has moved on the hub."""
-        frame = json.dumps({"type": "memory_head", "agent_id": agent_id, "head": head}, separators=(",", ":"))
+        self._announce({"type": "memory_head", "agent_id": agent_id, "head": head})
+
+    def announce_shared_head(self, name: str, head: str) -> None:
+        """Tell every connected machine that a memory which agents share has moved on the hub."""
+        self._announce({"type": "shared_memory_head", "name": name, "head": head})
+
+    def announce_sharing(self, agent_id: str) -> None:
+        """Tell every connected machine that other memories than before are attached to an agent."""
+        self._announce({"type": "shared_memories_changed", "agent_id": agent_id})
+
+    def _announce(self, word: Mapping[str, str]) -> None:
+        frame = json.dumps(word, separators=(",", ":"))
         for link in self._machines.values():
             link.announce(frame)
 

@@ -20,6 +20,7 @@ from lodger_hub.access.tokens import TokenBook, prepare_tokens
 from lodger_hub.api.devices import DeviceRoutes
 from lodger_hub.api.environments import Environments
 from lodger_hub.api.mailbox import MailboxRoutes
+from lodger_hub.api.repositories import RepositoryRoutes
 from lodger_hub.app import Handlers, hub_app, routes
 from lodger_hub.git_host.app import Allowed, GitHost
 from lodger_hub.mailbox.courier import Courier
@@ -36,6 +37,11 @@ EXPECTED = {
     ("GET", "/v1/environments"): AuthClass.EITHER,
     ("GET", "/v1/environments/{device_id}"): AuthClass.EITHER,
     ("GET", "/v1/agents"): AuthClass.EITHER,
+    ("GET", "/v1/agents/{agent_id}/repositories"): AuthClass.EITHER,
+    ("GET", "/v1/repositories"): AuthClass.CLIENT,
+    ("POST", "/v1/repositories"): AuthClass.CLIENT,
+    ("PUT", "/v1/repositories/{name}/agents/{agent_id}"): AuthClass.CLIENT,
+    ("DELETE", "/v1/repositories/{name}/agents/{agent_id}"): AuthClass.CLIENT,
     ("POST", "/v1/pairings"): AuthClass.OWNER,
     ("POST", "/v1/pair"): AuthClass.PUBLIC,
     ("GET", "/v1/devices"): AuthClass.CLIENT,
@@ -79,12 +85,14 @@ class Door:
         async def ignore(*_: object) -> None:
             pass
 
+        memory = GitHost(state / "git", allow, ignore)
         handlers = Handlers(
             Environments(store, board, gate, self.devices, Courier(store, tokens.has_device)),
             DeviceRoutes(self.devices, lambda: Reach("http://127.0.0.1:7433", ())),
             MailboxRoutes(store, board),
             Site(state / "page"),
-            GitHost(state / "git", allow, ignore),
+            memory,
+            RepositoryRoutes(memory, lambda _: None),
         )
         self.table = routes(handlers, gate)
         self.app = hub_app(self.table, gate)
