@@ -19,6 +19,7 @@ from lodger_sandbox.host import find_bwrap
 from lodger_tools.box.contract import BoxCall, BoxKey, BoxOutcome, EditFile, Operation, RunCommand, WriteFile
 from lodger_tools.box.manager import BoxManager
 from support.hub_rig import until
+from support.plain_runner import PlainStarter
 from support.real_boxes import RealRequests, box_user_for_tests
 from support.sandbox_users import own, user_of_boxes, visible_folder
 
@@ -99,6 +100,20 @@ async def test_f6_no_tool_adds_a_place_that_can_be_written(room: Room) -> None:
             assert (await room.run(operation, cwd)).status == "error"
             assert writable_mounts(room.pid()) == before
     assert (room.outside / "rc").read_text() == "old\n"
+
+
+async def test_f6_control_a_place_that_the_daemon_adds_is_written(room: Room) -> None:
+    """By the same operations, and it is seen among the mounts."""
+    room.requests.mounts = (Mount(str(room.outside), str(room.outside), writable=True),)
+    await room.run(RunCommand("true"))
+    assert {str(room.workspace), str(room.outside)} <= writable_mounts(room.pid())
+    for operation in (
+        RunCommand("echo x > made"),
+        WriteFile(f"{room.outside}/also", "x"),
+        EditFile(f"{room.outside}/rc", "old", "new"),
+    ):
+        assert (await room.run(operation, str(room.outside))).status == "success"
+    assert (room.outside / "rc").read_text() == "new\n"
 
 
 @pytest.mark.parametrize("name", ["*", "st*te", "[ab]", "a b", "a'b\"", "$HOME", "-x", "ünïcode", "new\nline"])
@@ -195,16 +210,31 @@ def mount_namespaces(root: int) -> dict[int, str]:
     return {pid: str(Path(f"/proc/{pid}/ns/mnt").readlink()) for pid in found}
 
 
-async def test_f11_every_process_of_a_tool_is_in_the_box(room: Room) -> None:
-    """However it was started: in the foreground, through a shell, left in the background, in a session of its own."""
+async def namespaces_of_a_tool(room: Room) -> set[str]:
+    """However its processes were started: in the foreground, through a shell, left in the background, in a session of
+    its own."""
     await room.run(RunCommand("mkfifo gate; setsid sh -c 'read x < gate' & (read y < gate) & disown -a"))
     running = asyncio.create_task(room.run(RunCommand("sh -c 'read z < gate; :'; :")))
     await until(lambda: len(mount_namespaces(room.pid())) >= 5, "all of them run")
     namespaces = set(mount_namespaces(room.pid()).values())
-    assert len(namespaces) == 1
-    assert namespaces != {str(Path("/proc/self/ns/mnt").readlink())}
     await room.manager.stop_all(room.key)
     await running
+    return namespaces
+
+
+async def test_f11_every_process_of_a_tool_is_in_the_box(room: Room) -> None:
+    namespaces = await namespaces_of_a_tool(room)
+    assert len(namespaces) == 1
+    assert namespaces != {str(Path("/proc/self/ns/mnt").readlink())}
+
+
+async def test_f11_control_a_second_way_to_start_programs_is_seen(room: Room, tmp_path: Path) -> None:
+    starter = PlainStarter()
+    room.manager = BoxManager(tmp_path / "unconfined", room.requests, start_detached=starter)
+    try:
+        assert await namespaces_of_a_tool(room) == {str(Path("/proc/self/ns/mnt").readlink())}
+    finally:
+        starter.end_all()
 
 
 def test_n6_no_file_of_a_folder_sets_an_address(tmp_path: Path) -> None:
