@@ -54,8 +54,8 @@ class BackendRequest:
             extra["HTTP_CONTENT_ENCODING"] = "gzip"
         if "git-protocol" in self.headers:
             extra["GIT_PROTOCOL"] = self.headers["git-protocol"]
-        # No CONTENT_LENGTH: told one, git 2.39 waits for the rest of a body for ever, at the full speed of a core, after
-        # whoever fed it was killed. Without it the end of its input is the end of the body.
+        # No CONTENT_LENGTH: told one, git 2.39 spins for ever, waiting for the rest of a body whose sender was killed.
+        # Without it the end of its input is the end of the body.
         return git_environment() | extra
 
 
