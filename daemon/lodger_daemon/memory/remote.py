@@ -166,35 +166,40 @@ class MemoryRemote:
 
     def list_agents(self) -> tuple[AgentId, ...]:
         """Agents of this remote, oldest first; empty when it does not answer as it should. Blocks up to 3 s."""
-        import http.client
-
-        parts = urlsplit(self.base_url)
-        if not self.is_trusted():
-            return ()
-        if parts.hostname is None or (parts.scheme == "http" and parts.hostname not in _LOOPBACK):
-            return ()
-        try:
-            connection = self._connection(parts.scheme, parts.hostname, parts.port)
-        except OSError:
-            # A certificate file that cannot be used: nobody is believed without it.
-            return ()
-        token = self.token_provider()
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        try:
-            connection.request("GET", f"{parts.path.rstrip('/')}/v1/agents/", headers=headers)
-            answer = connection.getresponse()
-            body = answer.read(_LIST_LIMIT_BYTES + 1)
-            if answer.status != 200 or len(body) > _LIST_LIMIT_BYTES:
-                return ()
-            listed = json.loads(body)
-        except (OSError, http.client.HTTPException, ValueError, RecursionError):
-            return ()
-        finally:
-            connection.close()
+        listed = self.ask("/v1/agents/")
         if not isinstance(listed, list):
             return ()
         ids = [item.get("id") for item in listed if isinstance(item, dict)]
         return tuple(AgentId(found) for found in ids if isinstance(found, str) and is_agent_id(found))
+
+    def ask(self, path: str) -> object:
+        """What it answers to a GET, parsed; None when it does not answer as it should. Blocks up to 3 s."""
+        import http.client
+
+        parts = urlsplit(self.base_url)
+        if not self.is_trusted():
+            return None
+        if parts.hostname is None or (parts.scheme == "http" and parts.hostname not in _LOOPBACK):
+            return None
+        try:
+            connection = self._connection(parts.scheme, parts.hostname, parts.port)
+        except OSError:
+            # A certificate file that cannot be used: nobody is believed without it.
+            return None
+        token = self.token_provider()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        try:
+            connection.request("GET", f"{parts.path.rstrip('/')}{path}", headers=headers)
+            answer = connection.getresponse()
+            body = answer.read(_LIST_LIMIT_BYTES + 1)
+            if answer.status != 200 or len(body) > _LIST_LIMIT_BYTES:
+                return None
+            found: object = json.loads(body)
+            return found
+        except (OSError, http.client.HTTPException, ValueError, RecursionError):
+            return None
+        finally:
+            connection.close()
 
 
 def is_agent_id(text: str) -> bool:

@@ -43,7 +43,7 @@ def compile_text(place: str, core: Sequence[CoreFile], others: Sequence[OtherFil
     ]
     parts += [f'<memory_file path="{file.path}">\n{file.body.strip()}\n</memory_file>' for file in core]
     if others:
-        lines = [f"- {file.path}" + (f": {_short(file.description)}" if file.description else "") for file in others]
+        lines = [file_line(file) for file in others]
         cut = len(lines) - MAX_TREE_LINES
         lines = lines[:MAX_TREE_LINES] + ([f"- and {cut} more; list the folders to see them"] if cut > 0 else [])
         parts.append("Other files of your memory; read them when they matter:\n" + "\n".join(lines))
@@ -66,6 +66,11 @@ def fullness_warning(core_bytes: int, most_bytes: int) -> str:
         f" budget is {BUDGET_TOKENS:,}, and commits with more than {most_bytes // BYTES_PER_TOKEN:,} are refused. Move"
         " what is not needed in every conversation from the core files into a folder, with a good description."
     )
+
+
+def file_line(file: OtherFile) -> str:
+    """Path and description."""
+    return f"- {file.path}" + (f": {_short(file.description)}" if file.description else "")
 
 
 def _short(description: str) -> str:
