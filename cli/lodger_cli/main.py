@@ -22,6 +22,7 @@ from lodger_cli.options import (
     TrustedProxy,
     WhileFd,
 )
+from lodger_cli.ports_commands import ports
 from lodger_cli.service_commands import service
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ app = typer.Typer(
 sandbox = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The box that agents' commands run in.")
 app.add_typer(memory, name="memory")
 app.add_typer(service, name="service")
+app.add_typer(ports, name="ports")
 app.add_typer(sandbox, name="sandbox")
 devices = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Who may use this hub: phones, and this machine's own programs."

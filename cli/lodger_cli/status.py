@@ -29,6 +29,7 @@ def filled(facts: Facts) -> Facts:
         "at": time.time(),
         "backend": None,
         "queues": [],
+        "ports": [],
         **facts,
         "clock": {"ahead_of_hub_s": None, "compared_at": None, "jumps": [], **facts.get("clock", {})},
         "model": {"used": [], **facts["model"]},

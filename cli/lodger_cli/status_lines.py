@@ -19,6 +19,7 @@ def status_lines(facts: Facts, now: float) -> list[str]:
         *_model(facts["model"], now),
         f"Sandbox    {facts['sandbox']['summary']} (checked {_ago(facts['sandbox'].get('at'), now)})",
         *_boxes(facts["boxes"]),
+        *_ports(facts.get("ports") or [], now),
         *_questions(facts["questions"], now),
         *_queues(facts["queues"], now),
         f"Disk       {facts['disk']['summary']} (looked {_ago(facts['disk']['at'], now)})",
@@ -70,6 +71,27 @@ def _box(box: Facts) -> str:
     text = f"{box['workspace']} of {box['agent_id']}: {calls} call(s), {tasks} background task(s), "
     text += f"{box['leftovers']} process(es) left running"
     return text if calls or tasks else f"{text}, idle for {span(box['idle_s'])}"
+
+
+def _ports(ports: list[Facts], now: float) -> list[str]:
+    """Nothing where nothing listens."""
+    if not ports:
+        return []
+    opened = sum(one["state"] == "open" for one in ports)
+    return [f"Ports      {opened} open, {len(ports)} known", *(_INDENT + port_words(one, now) for one in ports)]
+
+
+def port_words(one: Facts, now: float) -> str:
+    where = f"{one['port']} in {one['workspace']} of {one['agent_id']}"
+    ago = _ago(one["since"], now)
+    match one["state"]:
+        case "open":
+            gone = "" if one["listens"] else ", nothing listens there now"
+            return f"{where}: open at {one['url']}, opened {ago}, {one['connections']} connection(s){gone}"
+        case "denied":
+            return f"{where}: closed {ago}; `lodger ports open {one['port']}` opens it"
+        case _:
+            return f"{where}: found {ago}; `lodger ports open {one['port']}` opens it"
 
 
 def _questions(questions: Facts, now: float) -> list[str]:

@@ -29,9 +29,12 @@ from lodger_daemon.network.network import Network
 from lodger_daemon.notifications.delivery import Delivery
 from lodger_daemon.notifications.stop_command import StopCommand
 from lodger_daemon.notifications.tasks import Tasks
+from lodger_daemon.ports.commands import PortCommands
+from lodger_daemon.ports.ports import Ports
 from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.randomness import SystemRng
 from lodger_daemon.service.box_requests import BoxRequests
+from lodger_daemon.service.box_watchers import BoxWatchers
 from lodger_daemon.service.clock_watch import ClockWatch
 from lodger_daemon.service.folder_boxes import FolderBoxes
 from lodger_daemon.service.folders import make_private_folders, make_workspace
@@ -46,6 +49,7 @@ from lodger_daemon.service.options import DaemonOptions, ListenOptions
 from lodger_daemon.service.own_secrets import OwnSecrets
 from lodger_daemon.service.ownership_watch import watch_ownership
 from lodger_daemon.service.persons_hosts import PersonsHosts
+from lodger_daemon.service.persons_ports import PersonsPorts
 from lodger_daemon.service.persons_rules import PersonsRules
 from lodger_daemon.service.place_commands import PlaceCommands
 from lodger_daemon.service.sandbox_check import SandboxCheck
@@ -176,6 +180,7 @@ class _Rooms:
     history: HistorySearch
     network: Network
     tasks: Tasks
+    ports: Ports
 
 
 async def _run(
@@ -194,6 +199,7 @@ async def _run(
     await rooms.memory.start()
     await rooms.conversations.recover()
     rooms.network.let_ask(rooms.conversations.network_asker)
+    rooms.ports.let_ask(rooms.conversations.ports_asker)
     await rooms.tasks.start()
     await _adopt_known(rooms)
     uplinks: list[Uplink] = []
@@ -225,6 +231,7 @@ async def _run(
         # Also without a call to run: boxes of an earlier daemon must be seen, and ended when they stay idle.
         tasks.append(group.create_task(rooms.boxes.start()))
         tasks.append(group.create_task(_ask_persons_tools(options, foundation.settings, rooms.network)))
+        tasks.append(group.create_task(rooms.ports.keep_looking(rooms.boxes)))
         tasks.append(group.create_task(sandbox.keep_looking()))
         tasks.append(group.create_task(clock_watch.keep_looking()))
         tasks.append(group.create_task(rooms.history.keep_up()))
@@ -257,7 +264,6 @@ async def _make_rooms(
         settings.spend.limits(),
         PriceList(settings.spend.own_prices(), models.billing, models.listed_rates),
     )
-    owner = requests.owner()
     network = Network(
         paths.state / "egress",
         settings.network.allow_list(),
@@ -267,12 +273,13 @@ async def _make_rooms(
     )
     stack.push_async_callback(network.aclose)
     await network.start()
-    overflow = OverflowFolder(paths.overflow, OverflowOwner(*owner) if owner else None)
+    ports = _make_ports(foundation, stack)
+    overflow = OverflowFolder(paths.overflow, OverflowOwner(*owner) if (owner := requests.owner()) else None)
     boxes = BoxManager(
         paths.boxes,
         lambda key: sandbox.unless_it_leaks(requests.for_key, key, overflow),
         extra_folders=((str(Path(validator.__file__).parent), "validator"),),
-        watcher=network,
+        watcher=BoxWatchers(network, ports),
     )
     memory = make_memory(options, settings, hub, boxes, requests, foundation.workspace, clock, rng)
     stack.push_async_callback(memory.aclose)
@@ -318,8 +325,15 @@ async def _make_rooms(
     stack.push_async_callback(tasks.aclose)
     return _Rooms(
         conversations, memory, models, spend, boxes, questions, external, rules, overflow, folders, workplaces, history,
-        network, tasks,
+        network, tasks, ports,
     )  # fmt: skip
+
+
+def _make_ports(foundation: _Foundation, stack: contextlib.AsyncExitStack) -> Ports:
+    rules = PersonsPorts(foundation.settings_file, foundation.settings)
+    ports = Ports(rules, foundation.clock, foundation.audit.note, asks=foundation.settings.ports.ask)
+    stack.push_async_callback(ports.aclose)
+    return ports
 
 
 async def _start_models(options: DaemonOptions, foundation: _Foundation, stack: contextlib.AsyncExitStack) -> Models:
@@ -380,6 +394,7 @@ def _make_router(
     clock_watch: ClockWatch,
     uplink_status: Callable[[], Any],
 ) -> Router:
+    port_commands = PortCommands(rooms.ports)
     report = StatusReport(
         name=foundation.name,
         device_id=foundation.device_id,
@@ -395,7 +410,7 @@ def _make_router(
         questions=rooms.questions,
         sandbox=sandbox,
         uplink=uplink_status,
-        sections={"spend": rooms.spend.status},
+        sections={"spend": rooms.spend.status, "ports": port_commands.section},
     )
     care = MemoryCare(rooms.memory, rooms.conversations)
     porter = Porter(foundation.database, foundation.clock, SystemRng())
@@ -417,6 +432,9 @@ def _make_router(
                 "lodger_memory_resolve": care.resolve,
                 "lodger_search": SearchCommand(rooms.history).answer,
                 "lodger_background_stop": StopCommand(rooms.tasks, rooms.boxes).answer,
+                "lodger_ports": port_commands.show,
+                "lodger_ports_open": port_commands.open,
+                "lodger_ports_close": port_commands.close,
                 "lodger_export": porting.export,
                 "lodger_import": porting.import_,
             },

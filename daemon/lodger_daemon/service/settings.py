@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from lodger_daemon.memory.core.git_addresses import parse_git_address
 from lodger_daemon.models.core.providers import split_handle
+from lodger_daemon.ports.core.port_rules import PortRule, parse_port_rule
 from lodger_daemon.spend.core.limits import NANO_PER_USD, Limits, SpendLimits
 from lodger_daemon.spend.core.prices import Price, price_per_million
 from lodger_sandbox.egress.core.allow import AllowList, parse_allow_list
@@ -188,6 +189,25 @@ class NetworkSettings(_Section):
         return parse_allow_list(self.allow)
 
 
+class PortSettings(_Section):
+    """Ports that programs in boxes listen at."""
+
+    ask: bool = True
+    """Off: nobody is asked; `lodger ports open` opens one."""
+    open: tuple[str, ...] = Field(default=(), strict=False)
+    """Opened without asking: `5173 in /home/me/site`, or `5173` in every folder."""
+
+    @field_validator("open")
+    @classmethod
+    def _meaningful(cls, rules: tuple[str, ...]) -> tuple[str, ...]:
+        for rule in rules:
+            parse_port_rule(rule)
+        return rules
+
+    def rules(self) -> tuple[PortRule, ...]:
+        return tuple(map(parse_port_rule, self.open))
+
+
 class Settings(_Section):
     machine: MachineSettings = MachineSettings()
     hub: HubSettings = HubSettings()
@@ -199,6 +219,7 @@ class Settings(_Section):
     spend: SpendSettings = SpendSettings()
     shell: ShellSettings = ShellSettings()
     network: NetworkSettings = NetworkSettings()
+    ports: PortSettings = PortSettings()
 
 
 def load_settings(path: Path) -> Settings:

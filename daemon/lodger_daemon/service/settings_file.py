@@ -35,12 +35,18 @@ class SettingsFile:
 
     def add_allowed_hosts(self, entries: Sequence[str]) -> Settings:
         """Append those that are not there. Raises: SettingsError; then the file is as it was."""
+        return self._append("network", "allow", entries)
 
+    def add_open_ports(self, rules: Sequence[str]) -> Settings:
+        """Append those that are not there. Raises: SettingsError; then the file is as it was."""
+        return self._append("ports", "open", rules)
+
+    def _append(self, section: str, key: str, entries: Sequence[str]) -> Settings:
         def add(document: "TOMLDocument") -> None:
-            allowed = _table(document, "network").setdefault("allow", [])
+            there = _table(document, section).setdefault(key, [])
             for entry in entries:
-                if entry not in allowed:
-                    allowed.append(entry)
+                if entry not in there:
+                    there.append(entry)
 
         return self._change(add)
 

@@ -35,7 +35,7 @@ GIB: Final = 1024**3
 SHOWN: Final = 50
 """Open questions and busy conversations told one by one; a person reads no more, and their numbers stand beside."""
 
-Section: TypeAlias = Callable[[], Awaitable[JsonObject]]
+Section: TypeAlias = Callable[[], Awaitable[Json]]
 
 
 class StatusReport:

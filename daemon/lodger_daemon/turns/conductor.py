@@ -37,6 +37,7 @@ from lodger_daemon.turns.git_work import GitConfigAsker
 from lodger_daemon.turns.intake import Intake
 from lodger_daemon.turns.judge_work import look_at_answer
 from lodger_daemon.turns.network_work import NetworkAsker
+from lodger_daemon.turns.ports_work import PortsAsker
 from lodger_daemon.turns.registry import Registry
 from lodger_daemon.turns.runtime_states import RuntimeStates
 from lodger_daemon.turns.services import TurnServices, finish_regardless
@@ -61,6 +62,7 @@ class Conversations:
         self._editor = ConversationEditor(services, self._registry)
         self.network_asker = NetworkAsker(self._desks_of)
         self.git_asker = GitConfigAsker(self._desks_of)
+        self.ports_asker = PortsAsker(self._desks_of)
 
     def _desks_of(self, agent_id: AgentId) -> list[Desk]:
         return [one.desk for one in self._registry.of_agent(agent_id)]

@@ -1,0 +1,92 @@
+"""The work around programs in a box that listen: ask the person while a turn works there, keep what they allow."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from lodger_daemon.identity import AgentId
+from lodger_daemon.ports.contract import PortRules
+from lodger_daemon.questions.core.rules import DEFAULT_LIMIT_S
+from lodger_daemon.turns.contract import Allow, Answer
+from lodger_daemon.turns.core.events import PermissionSuggestion, StatusNote
+from lodger_daemon.turns.desk import Desk
+from lodger_daemon.turns.services import finish_regardless
+from lodger_daemon.turns.side_questions import SideQuestion, ask, desk_for
+from lodger_tools.box.contract import BoxKey
+
+PORTS_TOOL: Final = "PortAccess"
+_REASON: Final = (
+    "A program in the box listens at port {ports}. Allowed, you reach it at 127.0.0.1 of this machine, and so do all "
+    "its programs and users, until the box ends or you close it."
+)
+
+
+class PortsAsker:
+    """Implements `PortAsker` on the conversations in use."""
+
+    def __init__(self, desks_of: Callable[[AgentId], Iterable[Desk]]) -> None:
+        self._desks_of = desks_of
+
+    def can_ask(self, box: BoxKey) -> bool:
+        return self._desk(box) is not None
+
+    async def ask_about_ports(self, box: BoxKey, ports: Sequence[int], rules: PortRules) -> frozenset[int] | None:
+        desk = self._desk(box)
+        if desk is None:
+            return None
+        given = await ask(desk, _question(box, tuple(ports), rules))
+        if given is None:
+            return None
+        allowed = _allowed(given, ports)
+        if isinstance(given, Allow) and given.suggestion_ids:
+            wanted = [port for port in ports if port in allowed and _suggestion_id(port) in given.suggestion_ids]
+            await finish_regardless(_add(desk, box, wanted, rules))
+        return allowed
+
+    def tell(self, box: BoxKey, text: str) -> None:
+        desk = self._desk(box)
+        if desk is not None:
+            desk.publish(StatusNote(text, "info"))
+
+    def _desk(self, box: BoxKey) -> Desk | None:
+        return desk_for(box, self._desks_of(AgentId(box.agent_id)))
+
+
+def _question(box: BoxKey, ports: tuple[int, ...], rules: PortRules) -> SideQuestion:
+    always = ports if rules.may_grow else ()
+    return SideQuestion(
+        PORTS_TOOL,
+        {"ports": [*ports], "workspace": box.workspace},
+        _REASON.format(ports=" and ".join(map(str, ports))),
+        DEFAULT_LIMIT_S,
+        tuple(
+            PermissionSuggestion(_suggestion_id(port), f"Always open port {port} of boxes in {box.workspace}")
+            for port in always
+        ),
+    )
+
+
+async def _add(desk: Desk, box: BoxKey, ports: Sequence[int], rules: PortRules) -> None:
+    if not ports:
+        return
+    try:
+        await rules.add(box.workspace, ports)
+    except Exception as error:  # noqa: BLE001 - said just below
+        # Whatever keeps the rule from being saved, the answer that wanted it still holds.
+        desk.publish(StatusNote(f"The list of open ports could not be changed: {error}", "warning"))
+        return
+    for port in ports:
+        await desk.services.questions.rule_saved(desk.key, f"{PORTS_TOOL}({port} in {box.workspace})")
+
+
+def _allowed(given: Answer, ports: Sequence[int]) -> frozenset[int]:
+    """A person may take ports out of the question, and put none in."""
+    if not isinstance(given, Allow):
+        return frozenset()
+    if given.updated_input is None:
+        return frozenset(ports)
+    kept = given.updated_input.get("ports")
+    return frozenset(port for port in ports if isinstance(kept, list) and port in kept)
+
+
+def _suggestion_id(port: int) -> str:
+    return f"always-{port}"
