@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Make sure bubblewrap, ripgrep and git are there; as root also the user that boxes run as.
-# With the argument `test`, also a Chromium for the page's tests, and a keyring for those of keys.
+# With the argument `test`, also a Chromium for the page's tests, a keyring for those of keys, and a kernel for those of limits.
 # Not root: print the one line to type, and go on (lodger doctor says what is missing).
 set -u
 missing=()
@@ -14,6 +14,8 @@ fi
 if [ "${1:-}" = test ] && [ "$(uname)" = Linux ]; then
   command -v gnome-keyring-daemon > /dev/null || missing+=(gnome-keyring)
   command -v dbus-daemon > /dev/null || missing+=(dbus)
+  # Tests of control groups start a kernel that has them.
+  command -v linux.uml > /dev/null || missing+=(user-mode-linux)
 fi
 # As root, boxes run as a user of their own; setfacl is how it is let into a folder of the person's.
 [ "$(id -u)" != 0 ] || command -v setfacl > /dev/null || missing+=(acl)

@@ -30,13 +30,17 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class BoxLimits:
-    """Per box where cgroups are delegated, per process otherwise (SANDBOX-NOTES.md section 5)."""
+    """Of each process; memory, processes and CPU also of the box as a whole where control groups are to be had
+    (SANDBOX-NOTES.md section 5)."""
 
     memory_bytes: int = 4 * 1024**3
     processes: int = 512
     file_size_bytes: int = 8 * 1024**3
     tmp_bytes: int = 1024**3
     home_bytes: int = 1024**3
+    nice: int = 5
+    """Of everything in the box: the daemon and what a person does by hand come first. At 5 the kernel gives a process a
+    third of what one at 0 gets beside it (sched(7): a factor of 1.25 a step)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,8 @@ class DetachedBox:
     """PID 1 of the box, as the host numbers it."""
     runner_start_ticks: int
     """Field 22 of /proc/PID/stat: with the pid it names the process for ever."""
+    group: str = ""
+    """The control group that it is in, which has to be ended with it; empty when it has none of its own."""
 
 
 class SandboxUnavailable(Exception):
@@ -100,3 +106,5 @@ class ProbeReport:
     failures: tuple[str, ...] = ()
     """What did not hold, in words for `lodger doctor`."""
     advice: str = ""
+    limits: str = ""
+    """What limits a box as a whole here, in words."""

@@ -9,8 +9,10 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Final
 
+from lodger_sandbox.cgroups import door_of, end_group, groups_here
 from lodger_sandbox.contract import BoxRequest, DetachedBox, RunnerStart, SandboxUnavailable
 from lodger_sandbox.core.bwrap_arguments import Style
 from lodger_sandbox.core.make_policy import Program
@@ -56,11 +58,15 @@ def start_with_policy(
         gate_read_fd, gate_write_fd = os.pipe()
         opened.callback(os.close, gate_read_fd)
         gate = opened.enter_context(open(gate_write_fd, "wb", buffering=0))
+        group = opened.enter_context(_group_of(policy))
         prepared = opened.enter_context(
-            prepared_box(policy, request, Style(detached=True), gate_fd=gate_read_fd, rewrite=rewrite)
+            prepared_box(
+                policy, request, Style(detached=True), gate_fd=gate_read_fd, group_fd=group.fd, rewrite=rewrite
+            )
         )
         deadline_mono = time.monotonic() + START_LIMIT_S
-        outer_pid = _start_launcher(prepared, request, runner, gate_read_fd, errors_fd)
+        inherited = (gate_read_fd, *((group.fd,) if group.fd is not None else ()))
+        outer_pid = _start_launcher(prepared, request, runner, inherited, errors_fd)
         # Taken while bwrap waits at the gate, so the descriptor names that process and no other.
         outer = opened.enter_context(_killed_unless_kept(outer_pid))
         gate.write(b"!")
@@ -69,8 +75,32 @@ def start_with_policy(
         if runner_pid is None or start_ticks is None:
             raise unavailable(_read_errors(errors_fd), request, policy)
         outer.keep()
+        group.kept = True
         _close_errors(errors_fd)
-        return DetachedBox(outer_pid, runner_pid, start_ticks)
+        return DetachedBox(outer_pid, runner_pid, start_ticks, group.path)
+
+
+@dataclass(slots=True)
+class _Group:
+    path: str = ""
+    fd: int | None = None
+    kept: bool = False
+
+
+@contextmanager
+def _group_of(policy: Policy) -> Iterator[_Group]:
+    """A control group for the box, where there are any; a start that failed leaves none."""
+    groups = groups_here()
+    group = _Group(groups.make(policy.limits) if groups is not None else "")
+    try:
+        if group.path:
+            group.fd = door_of(group.path)
+        yield group
+    finally:
+        if group.fd is not None:
+            os.close(group.fd)
+        if not group.kept:
+            end_group(group.path)
 
 
 class _Outer:
@@ -97,9 +127,11 @@ def _killed_unless_kept(pid: int) -> Iterator[_Outer]:
         os.close(pidfd)
 
 
-def _start_launcher(prepared: Prepared, request: BoxRequest, runner: RunnerStart, gate_fd: int, errors_fd: int) -> int:
+def _start_launcher(
+    prepared: Prepared, request: BoxRequest, runner: RunnerStart, started_with: tuple[int, ...], errors_fd: int
+) -> int:
     """The pid that bwrap will have. The launcher has ended when this returns."""
-    inherited = (*prepared.inherited, gate_fd, runner.listener_fd, runner.token_fd, runner.lock_fd)
+    inherited = (*prepared.inherited, *started_with, runner.listener_fd, runner.token_fd, runner.lock_fd)
     try:
         started = subprocess.run(
             prepared.launcher,

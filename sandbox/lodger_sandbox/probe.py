@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from lodger_sandbox.cgroups import limits_in_words
 from lodger_sandbox.contract import BoxRequest, BoxUser, ProbeReport, SandboxUnavailable
 from lodger_sandbox.core.make_policy import Program
 from lodger_sandbox.foreground import run_with_policy
@@ -43,7 +44,7 @@ def probe(user: BoxUser, rewrite: Rewrite | None = None) -> ProbeReport:
         return ProbeReport(False, "none", "", (str(error),), "Mend this, then run `lodger doctor`.")
     if failures:
         return ProbeReport(False, "bwrap", version, failures, "A program in a box could do this; no tool will run.")
-    return ProbeReport(True, "bwrap", version)
+    return ProbeReport(True, "bwrap", version, limits=limits_in_words())
 
 
 @dataclass(frozen=True, slots=True)

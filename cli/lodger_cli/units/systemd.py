@@ -6,9 +6,13 @@ from typing import Final
 
 from lodger_cli.units.marker import marked
 from lodger_cli.units.plan import Credential, Installation, Part, Scope, ServiceFile
+from lodger_sandbox.core.cgroup_plan import DAEMON_GROUP
 
 STEPS_SINCE: Final = 254
 """The first systemd that can wait longer after each failure; older ones complain about the keys."""
+SUBGROUP_SINCE: Final = 254
+"""The first systemd that puts a service beside its groups. An older one could start no daemon in the midst of boxes that
+outlive one, so there nothing is delegated."""
 _FIRST_WAIT_S: Final = 2
 _FIXED_WAIT_S: Final = 5
 _LONGEST_WAIT_S: Final = 60
@@ -41,6 +45,7 @@ def _unit(installation: Installation, part: Part, version: int) -> str:
         "@CREDENTIALS@": "\n".join(map(_credential, installation.credentials)),
         "@WANTS@": f"Wants={unit_name(Part.HUB)}" if both else "",
         "@RESTART@": _restart(version),
+        "@GROUPS@": _groups(version),
         "@USER@": installation.user,
     }
     text = template.read_text("utf-8")
@@ -53,6 +58,15 @@ def _restart(version: int) -> str:
     if version < STEPS_SINCE:
         return f"RestartSec={_FIXED_WAIT_S}"
     return f"RestartSec={_FIRST_WAIT_S}\nRestartSteps=6\nRestartMaxDelaySec={_LONGEST_WAIT_S}"
+
+
+def _groups(version: int) -> str:
+    if version < SUBGROUP_SINCE:
+        return ""
+    return (
+        "# Each box gets a control group of its own beside the daemon's, with limits for all that is in it.\n"
+        f"Delegate=cpu memory pids\nDelegateSubgroup={DAEMON_GROUP}"
+    )
 
 
 def _credential(credential: Credential) -> str:

@@ -75,6 +75,7 @@ class SandboxCheck:
             "version": report.version,
             "failures": list(report.failures),
             "advice": report.advice,
+            "limits": report.limits,
             "summary": _summary(report),
             "at": self._at,
         }
@@ -87,6 +88,6 @@ def _leaks(report: ProbeReport) -> bool:
 
 def _summary(report: ProbeReport) -> str:
     if report.holds:
-        return f"{report.backend} {report.version}: holds"
+        return f"{report.backend} {report.version}: holds; {report.limits}"
     words = "does not hold, so no box is started" if _leaks(report) else "no box can be started, so tools refuse"
     return f"{words}: {'; '.join(report.failures)}"

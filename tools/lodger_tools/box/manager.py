@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
+from lodger_sandbox.cgroups import end_group
 from lodger_sandbox.contract import BoxRequest, DetachedBox, RunnerStart
 from lodger_tools.box import record as records
 from lodger_tools.box.contract import (
@@ -229,6 +230,16 @@ class BoxManager:
                 if box is not None and box.found.record.key == key:
                     await self._end_box(box)
 
+    async def retire_changed(self, agent_id: str) -> None:
+        """Boxes of an agent that would be started differently now begin no more calls: the next call has a new box.
+        What runs in the old ones goes on to its end."""
+        for box in [box for box in self._boxes.values() if box.found.record.key.agent_id == agent_id]:
+            wanted = await asyncio.to_thread(self._still_wanted, box.found)
+            if not wanted and self._boxes.get(box.found.record.key) is box:
+                del self._boxes[box.found.record.key]
+                box.retired = True
+                self._retired.append(box)
+
     def statuses(self) -> tuple[BoxStatus, ...]:
         now = self._monotonic()
         return tuple(
@@ -435,4 +446,5 @@ def end_unconnected(found: records.FoundBox) -> None:
         while records.is_alive(found.folder) and time.monotonic() < deadline:
             time.sleep(0.005)
     if not records.is_alive(found.folder):
+        end_group(found.record.group)
         records.remove_folder(found.folder)

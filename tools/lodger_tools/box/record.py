@@ -39,6 +39,8 @@ class BoxRecord:
     outer_pid: int = 0
     runner_pid: int = 0
     runner_start_ticks: int = 0
+    group: str = ""
+    """The control group of its own, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ def write_record(folder: Path, record: BoxRecord) -> None:
             "outer_pid": record.outer_pid,
             "runner_pid": record.runner_pid,
             "runner_start_ticks": record.runner_start_ticks,
+            "group": record.group,
         }
     )
     temporary = folder / "box.json.new"
@@ -130,7 +133,7 @@ def read_record(folder: Path) -> BoxRecord | None:
         key = BoxKey(str(value["agent_id"]), str(value["workspace"]), BoxProfile(str(value["profile"])))
         pids = [value[name] for name in ("outer_pid", "runner_pid", "runner_start_ticks")]
         outer, runner, ticks = (pid if isinstance(pid, int) else 0 for pid in pids)
-        return BoxRecord(key, str(value["fingerprint"]), outer, runner, ticks)
+        return BoxRecord(key, str(value["fingerprint"]), outer, runner, ticks, str(value.get("group", "")))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

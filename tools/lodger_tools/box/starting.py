@@ -112,6 +112,7 @@ def start_in(starter: Starter, key: BoxKey, request: BoxRequest, folder: Path) -
         outer_pid=started.outer_pid,
         runner_pid=started.runner_pid,
         runner_start_ticks=started.runner_start_ticks,
+        group=started.group,
     )
     records.write_record(folder, record)
     return records.FoundBox(folder, record, token)

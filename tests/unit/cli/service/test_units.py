@@ -198,6 +198,17 @@ def test_property_lists_parse_and_hold_the_right_keys() -> None:
     }
 
 
+@pytest.mark.parametrize("scope", [Scope.USER, Scope.SYSTEM])
+@pytest.mark.parametrize(("version", "delegated"), [(252, False), (254, True)])
+def test_groups_are_delegated_where_systemd_can_put_the_daemon_beside_them(
+    scope: Scope, version: int, delegated: bool
+) -> None:
+    [unit] = [file.text for file in systemd.render(example(scope), ROOT, version) if file.part is Part.DAEMON]
+    assert ("\nDelegate=cpu memory pids\nDelegateSubgroup=daemon\n" in unit) is delegated
+    # It would make the groups read-only.
+    assert "ProtectControlGroups" not in unit
+
+
 def shown() -> list[tuple[Path, ServiceFile]]:
     """The examples of the tree."""
     files: list[tuple[Path, ServiceFile]] = []
