@@ -183,6 +183,12 @@ class Hearer:
     def memory_head(self, agent_id: str, head: str) -> None:
         pass
 
+    def shared_memory_head(self, name: str, head: str) -> None:
+        pass
+
+    def shared_memories_changed(self, agent_id: str) -> None:
+        pass
+
     def devices_revoked(self, device_ids: tuple[str, ...]) -> None:
         pass
 

@@ -51,10 +51,13 @@ class SimMemory:
         commit = self._shared.commit
         return CompiledMemory(commit, f"Memory as of {commit}.")
 
-    async def changed_since(self, agent_id: AgentId, commit: str | None) -> tuple[str | None, str]:
+    def standing(self, agent_id: AgentId) -> str | None:
+        return self._shared.commit
+
+    async def changed_since(self, agent_id: AgentId, standing: str | None) -> tuple[str | None, str]:
         await self._pause()
         now = self._shared.commit
-        return now, f"Memory went from {commit} to {now}." if now != commit else ""
+        return now, f"Memory went from {standing} to {now}." if now != standing else ""
 
     async def import_commits(self, agent_id: AgentId, box: BoxKey) -> ImportReport:
         await self._pause()
@@ -62,7 +65,8 @@ class SimMemory:
             return ImportReport(False, self._shared.commit)
         self._shared.unpublished = 0
         self._shared.head += 1
-        return ImportReport(True, self._shared.commit, f"Memory is now at {self._shared.commit}.")
+        now = self._shared.commit
+        return ImportReport(True, now, f"Memory is now at {now}.", now)
 
     def turn_ended(self, agent_id: AgentId, box: BoxKey | None) -> None:
         pass

@@ -204,6 +204,12 @@ class Heard:
     def memory_head(self, agent_id: str, head: str) -> None:
         self.heads.append((agent_id, head))
 
+    def shared_memory_head(self, name: str, head: str) -> None:
+        self.heads.append((name, head))
+
+    def shared_memories_changed(self, agent_id: str) -> None:
+        pass
+
     def devices_revoked(self, device_ids: tuple[str, ...]) -> None:
         self.revoked += device_ids
 

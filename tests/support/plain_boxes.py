@@ -21,13 +21,17 @@ from lodger_tools.runner.file_errors import FileRefused
 from lodger_tools.runner.read_head import read_head
 
 INSIDE = "/home/person/memory"
+SHARED = "/home/person/shared-memory"
+"""Below it the memories that the agent shares."""
 
 
 @dataclass(slots=True)
 class PlainBoxes:
-    """`INSIDE` stands for the folder that `host_folder` names for the key's agent."""
+    """`INSIDE` stands for the folder that `host_folder` names for the key's agent, what is below `SHARED` for the one
+    that `shared_folder` names for agent and memory."""
 
     host_folder: Callable[[str], str]
+    shared_folder: Callable[[str, str], str] = lambda agent, name: "/nonexistent"
     home: str = "/nonexistent"
     """Of the person's whose git configuration the agent's git sees."""
     broken: bool = False
@@ -37,16 +41,21 @@ class PlainBoxes:
     async def run(self, key: BoxKey, call: BoxCall, on_output: OutputSink | None = None) -> BoxOutcome:
         if self.broken:
             raise BoxUnavailable("no bwrap; install bubblewrap")
-        folder = self.host_folder(key.agent_id)
         match call.operation:
-            case ReadHead():
-                return await asyncio.to_thread(_head, folder)
+            case ReadHead() as read:
+                return await asyncio.to_thread(_head, self._outside(key, read.repository))
             case RunProgram() as program:
-                argv = tuple(folder if word == INSIDE else word for word in program.argv)
+                argv = tuple(self._outside(key, word) for word in program.argv)
                 self.programs.append(program.argv)
                 return await asyncio.to_thread(_run, argv, program, self.home)
             case _:
                 raise AssertionError(call)
+
+    def _outside(self, key: BoxKey, word: str) -> str:
+        if word == INSIDE:
+            return self.host_folder(key.agent_id)
+        place, _, name = word.rpartition("/")
+        return self.shared_folder(key.agent_id, name) if place == SHARED else word
 
     async def collect(self, key: BoxKey, call_key: str) -> BoxOutcome | None:
         return None

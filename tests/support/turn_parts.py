@@ -253,8 +253,11 @@ class ScriptedMemory:
     async def compiled(self, agent_id: AgentId) -> CompiledMemory:
         return CompiledMemory(self.head, self.text)
 
-    async def changed_since(self, agent_id: AgentId, commit: str | None) -> tuple[str | None, str]:
-        return self.head, self.news if commit != self.head else ""
+    def standing(self, agent_id: AgentId) -> str | None:
+        return self.head
+
+    async def changed_since(self, agent_id: AgentId, standing: str | None) -> tuple[str | None, str]:
+        return self.head, self.news if standing != self.head else ""
 
     async def follow_card(self, agent_id: AgentId, changes: Mapping[str, str]) -> None:
         self.cards.append((agent_id, dict(changes)))
@@ -263,7 +266,7 @@ class ScriptedMemory:
         if self.reports:
             report = self.reports.pop(0)
             self.head = report.head
-            return report
+            return replace(report, standing=report.head)
         return ImportReport(False, self.head)
 
     def turn_ended(self, agent_id: AgentId, box: BoxKey | None) -> None:

@@ -41,7 +41,7 @@ class Checkout:
     def __init__(self, boxes: Boxes, inside: str, agent_id: str, rng: Rng) -> None:
         self.inside = inside
         self._boxes = boxes
-        self._agent_id = agent_id
+        self.agent_id = agent_id
         self._rng = rng
 
     async def head(self, box: BoxKey) -> str | None:
@@ -99,7 +99,7 @@ class Checkout:
             return CheckoutAnswer(CheckoutWord.FAILED, _plain(outcome.text[-300:]))
 
     async def _run(self, box: BoxKey, operation: ReadHead | RunProgram) -> BoxOutcome:
-        key = f"memory/{self._agent_id}/{self._rng.uuid()}"
+        key = f"memory/{self.agent_id}/{self._rng.uuid()}"
         return await self._boxes.run(box, BoxCall(key, operation, cwd="/"))
 
 

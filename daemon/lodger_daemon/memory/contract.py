@@ -37,9 +37,9 @@ class SyncStatus:
 
 @dataclass(frozen=True, slots=True)
 class CompiledMemory:
-    """The memory part of a system prompt, from published main; byte-stable for one commit."""
+    """The memory part of a system prompt, from published main; byte-stable for one standing."""
 
-    commit: str | None
+    standing: str | None
     text: str
 
 
@@ -51,6 +51,8 @@ class ImportReport:
     moved: bool
     head: str | None
     text: str = ""
+    standing: str | None = None
+    """As `AgentMemory.standing`, afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,13 @@ class AgentMemory(Protocol):
 
     async def compiled(self, agent_id: AgentId) -> CompiledMemory: ...
 
-    async def changed_since(self, agent_id: AgentId, commit: str | None) -> tuple[str | None, str]:
-        """Published head now, and a short summary of what changed since `commit` for a `memory_update` part
+    def standing(self, agent_id: AgentId) -> str | None:
+        """Names what a prompt would be made of now: the published head, and that of each memory the agent shares. Only
+        to be kept and compared; None while there is nothing."""
+        ...
+
+    async def changed_since(self, agent_id: AgentId, standing: str | None) -> tuple[str | None, str]:
+        """The standing now, and a short summary of what changed since `standing` for a `memory_update` part
         (empty when nothing did)."""
         ...
 

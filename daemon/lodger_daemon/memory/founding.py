@@ -1,13 +1,13 @@
 """Making an agent's published repository: cloned as data from the remote, or new. Blocking; call under the lock."""
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from lodger_daemon.identity import AgentId
-from lodger_daemon.memory.contract import AgentCard
 from lodger_daemon.memory.core.commits import new_commit
-from lodger_daemon.memory.core.first_files import FIRST_MESSAGE, first_files
+from lodger_daemon.memory.core.first_files import FIRST_MESSAGE
 from lodger_daemon.memory.core.pack import object_id
 from lodger_daemon.memory.core.remote_answers import RemoteAnswer, judge
 from lodger_daemon.memory.following import RemoteInvalid, follow
@@ -62,11 +62,10 @@ def adopt(published: Published, agent_id: AgentId, remote: Remote, now_s: int) -
         fresh.close()
 
 
-def found(published: Published, card: AgentCard, now_s: int) -> None:
-    """A new memory with its first commit."""
+def found(published: Published, files: Mapping[str, bytes], now_s: int) -> None:
+    """A new memory whose first commit has these files, all in the root."""
     fresh = _begin(published)
     try:
-        files = first_files(card)
         blobs = {name: object_id("blob", content) for name, content in files.items()}
         tree = b"".join(b"100644 %s\0" % name.encode() + bytes.fromhex(blobs[name]) for name in sorted(files))
         line = published.identity.line(now_s)

@@ -16,8 +16,8 @@ from lodger_tools.validator.findings import Finding, Rule
 from lodger_tools.validator.objects import BadObject, parse_commit
 from lodger_tools.validator.tree import TreeValidator
 
-_PACK_LIMITS: Final = PackLimits()
-_OBJECTS_REFUSED: Final = re.compile(
+PACK_LIMITS: Final = PackLimits()
+OBJECTS_REFUSED: Final = re.compile(
     r"fsck error|reachable objects|cannot find object|object type mismatch|unresolved|not a valid object|bad object",
     re.IGNORECASE,
 )
@@ -67,10 +67,10 @@ def import_pack(published: Published, pack: bytes, tip: str, now_s: int) -> Impo
     After a crash at any moment main is where it was or where it should be, and calling again does the rest.
     """
     try:
-        objects = scan_pack(pack, _PACK_LIMITS)
+        objects = scan_pack(pack, PACK_LIMITS)
     except BadPack as error:
         return NotValid(tip, (Finding("", Rule.OBJECT, str(error)),))
-    incoming = _Incoming(published, objects)
+    incoming = Incoming(published, objects)
     new: list[str] | Finding | NothingNew = incoming.new_commits(tip) if tip in objects else []
     if not new:
         new = _known_tip(published, tip)
@@ -95,7 +95,7 @@ def _known_tip(published: Published, tip: str) -> list[str] | Finding | NothingN
 
 
 def _publish(
-    published: Published, incoming: "_Incoming", pack: bytes, tip: str, new: Sequence[str], now_s: int
+    published: Published, incoming: "Incoming", pack: bytes, tip: str, new: Sequence[str], now_s: int
 ) -> ImportResult:
     by_commit = [incoming.findings(commit) for commit in new]
     findings = by_commit[-1] or incoming.locked_findings(tip)
@@ -105,18 +105,19 @@ def _publish(
         try:
             published.add_objects(pack)
         except GitFailed as error:
-            if not _OBJECTS_REFUSED.search(error.stderr):
+            if not OBJECTS_REFUSED.search(error.stderr):
                 # A full disk says nothing about the commit: it is tried again with the next import.
                 raise
             return NotValid(tip, (Finding("", Rule.OBJECT, f"git refuses it: {error.stderr.strip()[-200:]}"),))
     joined = any(by_commit)
-    publish = _join(published, incoming, new, now_s) if joined else tip
+    base = published.ref(CHECKOUT) or published.head()
+    publish = join_commits(published, incoming, new, base, now_s) if joined else tip
     continues = not joined and incoming.continues_main(tip)
     return _move(published, publish, tip, len(new), joined, continues, now_s)
 
 
-class _Incoming:
-    """The objects of one pack, with the published ones behind them."""
+class Incoming:
+    """The objects of one pack that came out of a box, with the published ones behind them."""
 
     def __init__(self, published: Published, objects: dict[str, tuple[str, bytes]]) -> None:
         self._published = published
@@ -202,11 +203,10 @@ class _Incoming:
         return frozenset(self._published.git.line("rev-list", *starts).split())
 
 
-def _join(published: Published, incoming: _Incoming, new: Sequence[str], now_s: int) -> str:
-    """One commit with the last one's content and everybody's message."""
+def join_commits(published: Published, incoming: Incoming, new: Sequence[str], base: str | None, now_s: int) -> str:
+    """One commit on `base` with the last one's content and everybody's message."""
     raw = incoming.read(new[-1])[1]
     message = "\n\n".join(incoming.message(commit) for commit in new) + "\n"
-    base = published.ref(CHECKOUT) or published.head()
     parents = (base,) if base is not None else ()
     joined = new_commit(
         parse_commit(raw).tree, parents, author_of(raw), published.identity.line(now_s), message[-60_000:]
@@ -238,26 +238,28 @@ def _listed(findings: tuple[Finding, ...]) -> str:
     return "\n".join(f"- {finding}" for finding in findings[:12])
 
 
-def words_for(result: ImportResult, place: str) -> str:
+def words_for(result: ImportResult, place: str, subject: str) -> str:
     """What joins the result of the tool call."""
     match result:
         case NothingNew():
             return ""
         case Imported(joined=True) as done:
             return (
-                f"Memory: published as one commit ({done.head[:12]}), because an earlier one of your {done.commits} new"
-                " commits was not valid; the last one is."
+                f"{subject}: published as one commit ({done.head[:12]}), because an earlier one of your {done.commits}"
+                " new commits was not valid; the last one is."
             )
         case Imported() as done:
-            return f"Memory: {done.commits} new commit{'s' if done.commits > 1 else ''} published ({done.head[:12]})."
+            return (
+                f"{subject}: {done.commits} new commit{'s' if done.commits > 1 else ''} published ({done.head[:12]})."
+            )
         case NotValid(findings=findings):
             return (
-                f"Memory: your commit is NOT published, because:\n{_listed(findings)}\nMend this in {place} and commit"
-                " again; the mended state counts."
+                f"{subject}: your commit is NOT published, because:\n{_listed(findings)}\nMend this in {place} and"
+                " commit again; the mended state counts."
             )
         case Diverged(paths=paths):
             return (
-                "Memory: your commit is kept but not published: newer commits from another machine change the same"
+                f"{subject}: your commit is kept but not published: newer commits from elsewhere change the same"
                 f" places ({', '.join(paths[:12])}). Run `git merge refs/lodger/theirs` in {place}, keep what is true"
                 " of both, and commit."
             )

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -20,6 +21,8 @@ from lodger_daemon.memory.contract import (
     SyncStatus,
 )
 from lodger_daemon.memory.core.commits import Identity
+from lodger_daemon.memory.core.first_files import first_files
+from lodger_daemon.memory.core.shared import parts_of, standing_of
 from lodger_daemon.memory.core.sync_state import Conflict, reminders_for
 from lodger_daemon.memory.errors import MemoryFailure, MemoryUnavailable
 from lodger_daemon.memory.founding import Adopted, NotHad, NotThere, found
@@ -32,6 +35,7 @@ from lodger_daemon.memory.remote import Remote, is_agent_id
 from lodger_daemon.memory.room import AgentRoom, Threads
 from lodger_daemon.memory.seams import Seam, no_seam
 from lodger_daemon.memory.settling import Decision, Settled, SettleResult
+from lodger_daemon.memory.shared_memories import SharedMemories, SharingPlaces, Workings
 from lodger_daemon.memory.syncing import BOX_FAULTS, RepositorySync
 from lodger_daemon.paths import Paths
 from lodger_daemon.randomness import Rng
@@ -51,6 +55,7 @@ class Memory:
         remote: None means that memory stays on this machine.
         mirror: gets a copy after each sync.
         box_owner: uid and gid of the boxes' user when it is not the daemon's own; gets the checkout folder.
+        sharing: how memories that agents share appear here; None where there is no hub that has any.
         seam: for crash tests.
     """
 
@@ -66,6 +71,7 @@ class Memory:
         checkout_inside: str,
         box_owner: tuple[int, int] | None = None,
         mirror: Mirror | None = None,
+        sharing: SharingPlaces | None = None,
         seam: Seam = no_seam,
     ) -> None:
         self._paths = paths
@@ -84,17 +90,24 @@ class Memory:
         self._running = RunningGits()
         self._local = ThreadPoolExecutor(4, "memory")
         self._network = ThreadPoolExecutor(8, "memory-network")
+        self._threads = Threads(self._local, self._network)
+        workings = Workings(boxes, self._running, self._threads, clock, rng, seam, memory_box)
+        self.shared = None if sharing is None else SharedMemories(paths.agents, sharing, workings)
         self._closed = False
 
     async def start(self) -> None:
         """Take up syncs that an earlier daemon could not finish, or died before it began."""
         for agent_id in await asyncio.get_running_loop().run_in_executor(self._local, self._agents_here):
             self._agent(agent_id).take_up()
+            if self.shared is not None:
+                self.shared.take_up(agent_id)
 
     async def aclose(self) -> None:
         """End everything that runs. What was not pushed is pushed after the next start."""
         self._running.kill_all()
         await asyncio.gather(*(agent.aclose() for agent in self._agents.values()))
+        if self.shared is not None:
+            await self.shared.aclose()
         if self._mirror is not None:
             await self._mirror.aclose()
         await asyncio.to_thread(self._shut_down)
@@ -105,6 +118,8 @@ class Memory:
         if not is_agent_id(agent_id):
             raise MemoryUnavailable(f"{agent_id[:80]!r} is no agent id; it must look like agent-<uuid>")
         agent = self._agent(agent_id)
+        if self.shared is not None:
+            self.shared.look_if_stale(agent_id)
         async with agent.prepare_lock:
             published = agent.room.published
             if not published.exists():
@@ -120,19 +135,42 @@ class Memory:
         return str(self._folder(agent_id) / "checkout")
 
     async def compiled(self, agent_id: AgentId) -> CompiledMemory:
-        return await self._agent(agent_id).room.compiled()
+        own = await self._agent(agent_id).room.compiled()
+        if self.shared is None or not (heads := self.shared.heads(agent_id)):
+            return own
+        parts = await self.shared.prompt_parts(agent_id, heads)
+        return CompiledMemory(standing_of(own.standing, heads), f"{own.text}\n{parts}" if parts else own.text)
 
-    async def changed_since(self, agent_id: AgentId, commit: str | None) -> tuple[str | None, str]:
-        published = self._agent(agent_id).room.published
-        head = published.head()
-        if head is None or commit is None or commit == head:
-            return head, ""
+    def standing(self, agent_id: AgentId) -> str | None:
+        heads = {} if self.shared is None else self.shared.heads(agent_id)
+        return standing_of(self._agent(agent_id).room.published.head(), heads)
+
+    async def changed_since(self, agent_id: AgentId, standing: str | None) -> tuple[str | None, str]:
+        now, (commit, seen) = self.standing(agent_id), parts_of(standing)
+        told = [await self._own_change(agent_id, commit)]
+        if self.shared is not None and standing is not None:
+            told.append(await self.shared.changed(agent_id, seen))
+        return now, "\n\n".join(text for text in told if text)
+
+    async def _own_change(self, agent_id: AgentId, commit: str | None) -> str:
         room = self._agent(agent_id).room
-        if not await room.local(published.has, commit):
-            return head, "Your memory changed; what it was before is not known on this machine. Read it again."
-        return head, await room.local(summarise_change, published, commit, head)
+        head = room.published.head()
+        if head is None or commit is None or commit == head:
+            return ""
+        if not await room.local(room.published.has, commit):
+            return "Your memory changed; what it was before is not known on this machine. Read it again."
+        return await room.local(summarise_change, room.published, commit, head)
 
     async def import_commits(self, agent_id: AgentId, box: BoxKey) -> ImportReport:
+        own = await self._import_own(agent_id, box)
+        if self.shared is None:
+            return replace(own, standing=own.head)
+        moved, text = await self.shared.import_commits(agent_id, box)
+        text = "\n".join(part for part in (own.text, text) if part)
+        standing = standing_of(own.head, self.shared.heads(agent_id))
+        return ImportReport(own.moved or moved, own.head, text, standing)
+
+    async def _import_own(self, agent_id: AgentId, box: BoxKey) -> ImportReport:
         room = self._agent(agent_id).room
         if not room.published.exists():
             return ImportReport(False, None)
@@ -222,15 +260,33 @@ class Memory:
 
     def turn_ended(self, agent_id: AgentId, box: BoxKey | None) -> None:
         self._agent(agent_id).request(box, fetch=False)
+        if self.shared is not None:
+            self.shared.turn_ended(agent_id, box)
 
     def head_announced(self, agent_id: AgentId, head: str) -> None:
+        if self._is_here(agent_id):
+            self._agent(agent_id).announced(head)
+
+    def shared_head_announced(self, name: str, head: str) -> None:
+        """The hub has another head of a memory that agents share."""
+        if self.shared is not None:
+            self.shared.head_announced(name, head)
+
+    def sharing_announced(self, agent_id: AgentId) -> None:
+        """Other memories than before are attached to an agent, as the hub says."""
+        if self.shared is not None and self._is_here(agent_id):
+            self.shared.look(agent_id)
+
+    def _is_here(self, agent_id: AgentId) -> bool:
         # A hub may announce any number of names; what is kept is kept of agents that are here.
-        if not is_agent_id(agent_id) or (agent_id not in self._agents and not self._folder(agent_id).exists()):
-            return
-        self._agent(agent_id).announced(head)
+        return is_agent_id(agent_id) and (agent_id in self._agents or self._folder(agent_id).exists())
 
     async def freshen(self, agent_id: AgentId, limit_s: float = 0.3) -> None:
-        await self._agent(agent_id).freshen(limit_s)
+        own = self._agent(agent_id).freshen(limit_s)
+        if self.shared is None:
+            await own
+        else:
+            await asyncio.gather(own, self.shared.freshen(agent_id, limit_s))
 
     def status(self, agent_id: AgentId) -> SyncStatus:
         return self._agent(agent_id).status()
@@ -243,7 +299,8 @@ class Memory:
 
     def reminders(self, agent_id: AgentId) -> tuple[str, ...]:
         room = self._agent(agent_id).room
-        return (*reminders_for(room.state, self._inside), *((room.fullness,) if room.fullness else ()))
+        of_shared = () if self.shared is None else self.shared.reminders(agent_id)
+        return (*reminders_for(room.state, self._inside), *((room.fullness,) if room.fullness else ()), *of_shared)
 
     async def settled(self, agent_id: AgentId, limit_s: float) -> SyncStatus:
         return await self._agent(agent_id).settled(limit_s)
@@ -260,7 +317,7 @@ class Memory:
             identity = _identity(agent_id, agent_id)
             published = Published(self._folder(agent_id), identity, self._running, self._seam)
             checkout = Checkout(self._boxes, self._inside, agent_id, self._rng)
-            room = AgentRoom(published, checkout, self._boxes, self._clock, Threads(self._local, self._network))
+            room = AgentRoom(published, checkout, self._boxes, self._clock, self._threads)
             agent = RepositorySync(
                 room,
                 agent_id,
@@ -307,7 +364,7 @@ class Memory:
             raise MemoryUnavailable(f"there is no memory of {agent_id} on this machine, and {reason}")
         progress("making a new memory")
         room.published.identity = _identity(agent_id, card.name)
-        await room.local(found, room.published, card, room.now_s())
+        await room.local(found, room.published, first_files(card), room.now_s())
 
     async def _card(self, agent: RepositorySync, agent_id: AgentId) -> AgentCard:
         head = agent.room.published.head()
@@ -333,6 +390,8 @@ class Memory:
         self._network.shutdown(wait=True, cancel_futures=True)
         for agent in self._agents.values():
             agent.room.published.close()
+        if self.shared is not None:
+            self.shared.close_gits()
 
 
 def _identity(agent_id: AgentId, name: str) -> Identity:

@@ -50,7 +50,15 @@ _CONFIGURATION: Final = """[core]
 
 
 class Published:
-    def __init__(self, folder: Path, identity: Identity, running: RunningGits, seam: Seam) -> None:
+    """
+    Args:
+        shared: whether several agents share this memory.
+    """
+
+    def __init__(
+        self, folder: Path, identity: Identity, running: RunningGits, seam: Seam, *, shared: bool = False
+    ) -> None:
+        self._shared = shared
         self.folder = folder
         self.repository = folder / "published.git"
         self.identity = identity
@@ -60,7 +68,7 @@ class Published:
         self.git = Git(self.repository, identity, running)
         self.reader = ObjectReader(self.git)
         self._writer = RefWriter(self.git)
-        self.trees = TreeValidator(self.reader.read, self.reader.size)
+        self.trees = TreeValidator(self.reader.read, self.reader.size, shared=shared)
         """For trees that are published already; use under the lock."""
 
     def exists(self) -> bool:
@@ -182,12 +190,12 @@ class Published:
     def begin(self, name: str) -> "Published":
         """An empty repository beside the real one, to be filled and then put in place by `put_in_place`."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = Published(self.folder, self.identity, self._running, self.seam)
+        fresh = Published(self.folder, self.identity, self._running, self.seam, shared=self._shared)
         fresh.repository = self.folder / name
         fresh.git = Git(fresh.repository, self.identity, self._running)
         fresh.reader = ObjectReader(fresh.git)
         fresh._writer = RefWriter(fresh.git)
-        fresh.trees = TreeValidator(fresh.reader.read, fresh.reader.size)
+        fresh.trees = TreeValidator(fresh.reader.read, fresh.reader.size, shared=self._shared)
         fresh.git.run("init", "-q", "--bare", "--template=", "--initial-branch=main")
         with (fresh.repository / "config").open("a", encoding="utf-8") as config:
             config.write(_CONFIGURATION)

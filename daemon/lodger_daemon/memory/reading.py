@@ -12,6 +12,7 @@ from lodger_daemon.memory.core.compiled_text import (
     fullness_warning,
 )
 from lodger_daemon.memory.core.first_files import card_of
+from lodger_daemon.memory.core.shared import ShareRole, shared_text
 from lodger_daemon.memory.published import Published
 from lodger_tools.validator.agent_toml import AGENT_TOML, BadAgentFile, read_agent_toml
 from lodger_tools.validator.front_matter import FrontMatter, read_front_matter
@@ -42,6 +43,19 @@ def compile_memory(published: Published, commit: str, place: str) -> CompiledMem
     return CompiledMemory(commit, compile_text(place, core, others))
 
 
+def shared_part(published: Published, commit: str, name: str, place: str, role: ShareRole, budget_bytes: int) -> str:
+    """What a prompt says of a shared memory: its index and its tree, never a file that another agent wrote whole."""
+    index, files = "", list[OtherFile]()
+    for path, entry in _walk(published, published.commit(commit).tree, ""):
+        if path == INDEX:
+            index = _front(published, entry.oid).body
+        elif not path.endswith(f"/{INDEX}"):
+            described = path.endswith(".md") and len(files) < MAX_TREE_LINES
+            fields = _front(published, entry.oid).fields if described else None
+            files.append(OtherFile(path, (fields or {}).get("description", "")))
+    return shared_text(name, place, role, index, files, budget_bytes)
+
+
 def fullness_of(published: Published, commit: str) -> str:
     """A warning for the agent when its core files take much of each prompt, else empty."""
     tree = published.commit(commit).tree
@@ -63,8 +77,9 @@ def read_card(published: Published, commit: str, fallback: AgentCard) -> AgentCa
     return fallback
 
 
-def summarise_change(published: Published, old: str, new: str) -> str:
-    """For a `memory_update` part: which files changed, and the changed lines of core files while they are few."""
+def summarise_change(published: Published, old: str, new: str, shared: str | None = None) -> str:
+    """For a `memory_update` part: which files changed, and the changed lines of what is in prompts while they are few:
+    the core files, or of a shared memory its index."""
     argv = ("diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new)
     fields = published.git.run(*argv).decode("utf-8", "replace").split("\0")
     words = {"A": "new", "D": "removed", "M": "changed"}
@@ -77,6 +92,8 @@ def summarise_change(published: Published, old: str, new: str) -> str:
     if len(changes) > _MAX_LISTED:
         lines.append(f"- and {len(changes) - _MAX_LISTED} more")
     core = [path for _, path in changes if ("/" not in path or path.startswith("system/")) and path.endswith(".md")]
+    if shared is not None:
+        core = [path for path in core if path == INDEX]
     if core:
         diff = published.git.run(
             "diff", "--no-color", "--no-ext-diff", "--no-textconv", "-U0", old, new, "--", *core[:20]
@@ -84,7 +101,8 @@ def summarise_change(published: Published, old: str, new: str) -> str:
         text = diff.decode("utf-8", "replace")
         shown = [line for line in text.splitlines() if line[:1] in {"+", "-"} and not line.startswith("---")]
         lines += _within(shown)
-    return "Your memory changed:\n" + "\n".join(lines)
+    title = "Your memory" if shared is None else f"The shared memory {shared}"
+    return f"{title} changed:\n" + "\n".join(lines)
 
 
 def added_paths(published: Published, old: str, new: str) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from lodger_daemon.memory.core.sync_state import (
     SyncState,
     state_from_json,
     state_to_json,
+    subject_of,
 )
 from lodger_daemon.memory.errors import GitFailed, MemoryFailure, RefMoved
 from lodger_daemon.memory.housekeeping import pack_if_needed
@@ -45,6 +46,8 @@ _RACES: Final = 5
 _RESTORE_AGAIN_S: Final = 60.0
 """A checkout that cannot be mended is not tried again at each tool call."""
 _PACK_AGAIN_S: Final = 3600.0
+_CHANGED: Final = frozenset({CheckoutWord.MOVED, CheckoutWord.IN_THE_WAY})
+"""Answers of a checkout that somebody has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,26 @@ class Threads:
 
 
 class AgentRoom:
-    def __init__(self, published: Published, checkout: Checkout, boxes: Boxes, clock: Clock, threads: Threads) -> None:
+    """
+    Args:
+        shared: the name of a memory that the agent shares with others.
+        set_aside: of a memory that the agent may only read, from which nothing is published here: moves the checkout
+            away and makes an empty one in its place.
+    """
+
+    def __init__(
+        self,
+        published: Published,
+        checkout: Checkout,
+        boxes: Boxes,
+        clock: Clock,
+        threads: Threads,
+        *,
+        shared: str | None = None,
+        set_aside: Callable[[], None] | None = None,
+    ) -> None:
+        self._subject = subject_of(shared)
+        self._set_aside = set_aside
         self.published = published
         self.checkout = checkout
         self._boxes = boxes
@@ -109,7 +131,7 @@ class AgentRoom:
         head = self.published.head()
         if head is None:
             return CompiledMemory(None, "")
-        if self._compiled is None or self._compiled.commit != head:
+        if self._compiled is None or self._compiled.standing != head:
             self._compiled = await self.local(compile_memory, self.published, head, self.checkout.inside)
         await self.weigh()
         return self._compiled
@@ -131,7 +153,7 @@ class AgentRoom:
                 await self._checkout_lock.acquire()
         except TimeoutError:
             return ImportReport(
-                False, self.published.head(), "Memory: busy; your commit is published with the next one."
+                False, self.published.head(), f"{self._subject}: busy; your commit is published with the next one."
             )
         try:
             return await self._import(box)
@@ -149,9 +171,13 @@ class AgentRoom:
                 return None
             if seen is None:
                 return await self._install(box, main)
-            if self.tool_call_runs():
+            if self._set_aside is None and self.tool_call_runs():
                 return CheckoutAnswer(CheckoutWord.BUSY, "a tool call runs")
-            return await self._update(box, seen, main)
+            answer = await self._update(box, seen, main)
+            if self._set_aside is not None and answer.word in _CHANGED:
+                await self._put_back(box, main)
+                return CheckoutAnswer(CheckoutWord.UPDATED)
+            return answer
 
     async def keep_house(self) -> None:
         """Pack the published repository when it has grown loose; for the time between turns."""
@@ -191,7 +217,7 @@ class AgentRoom:
         raise GitFailed("update-ref", None, "main kept moving")
 
     def tool_call_runs(self) -> bool:
-        agent = self.published.folder.name
+        agent = self.checkout.agent_id
         return any(status.running_calls > 0 for status in self._boxes.statuses() if status.key.agent_id == agent)
 
     async def _import(self, box: BoxKey) -> ImportReport:
@@ -203,6 +229,8 @@ class AgentRoom:
             if self.state.invalid or (self.state.conflict is not None and self.state.conflict.at_import):
                 await self.save(_without_import_faults(self.state))
             return ImportReport(False, main)
+        if self._set_aside is not None:
+            return await self._put_back(box, main)
         if (head, main) == self._refused:
             return ImportReport(False, main)
         known = tuple(oid for oid in (seen, self._theirs) if oid is not None)
@@ -212,12 +240,12 @@ class AgentRoom:
             pack = await self.checkout.pack(box, head, ())
         if pack is None:
             return ImportReport(
-                False, main, "Memory: the box's git could not read your new commit; run git fsck there."
+                False, main, f"{self._subject}: the box's git could not read your new commit; run git fsck there."
             )
         result = await self._publish(pack, head)
         await self._note(result, head)
         return ImportReport(
-            isinstance(result, Imported), self.published.head(), words_for(result, self.checkout.inside)
+            isinstance(result, Imported), self.published.head(), words_for(result, self.checkout.inside, self._subject)
         )
 
     async def _publish(self, pack: bytes, head: str) -> ImportResult:
@@ -249,8 +277,24 @@ class AgentRoom:
         answer = await self._install(box, main)
         if answer.word is not CheckoutWord.INSTALLED:
             self._no_restore_before = self._clock.mono() + _RESTORE_AGAIN_S
-            return ImportReport(False, main, f"Memory: there is no usable checkout ({answer.word} {answer.detail}).")
-        return ImportReport(False, main, f"Memory: the checkout {self.checkout.inside} was made again from published.")
+            return ImportReport(
+                False, main, f"{self._subject}: there is no usable checkout ({answer.word} {answer.detail})."
+            )
+        return ImportReport(
+            False, main, f"{self._subject}: the checkout {self.checkout.inside} was made again from published."
+        )
+
+    async def _put_back(self, box: BoxKey, main: str | None) -> ImportReport:
+        """What stands in a checkout that nobody may change is dropped, and kept aside for the person."""
+        assert self._set_aside is not None
+        await self.local(self._set_aside)
+        # Its box shows the folder that was moved away.
+        await self._boxes.end(box)
+        if main is not None:
+            await self._install(box, main)
+        text = f"{self._subject}: it is read-only for you; what had changed in its checkout was dropped."
+        _log.warning("%s (%s)", text, self.published.folder)
+        return ImportReport(False, main, text)
 
     async def _install(self, box: BoxKey, main: str) -> CheckoutAnswer:
         pack = await self.local(self.published.pack_of, (main,), ())

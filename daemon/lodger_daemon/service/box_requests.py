@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from lodger_daemon.identity import AgentId
+from lodger_daemon.memory.core.shared import ShareRole
+from lodger_daemon.memory.shared_folders import SharedFolders
 from lodger_daemon.network.network import WITH_NETWORK, proxy_environment
 from lodger_daemon.paths import Paths
 from lodger_daemon.service.folder_boxes import PERSON
@@ -18,6 +20,8 @@ from lodger_tools.box.contract import BoxKey, BoxProfile
 from lodger_tools.output.overflow import OverflowFolder
 
 MEMORY_FOLDER_NAME: Final = "memory"
+SHARED_FOLDER_NAME: Final = "shared-memory"
+"""Beside it; in it one folder for each memory that the agent shares."""
 _SYSTEM_PATH: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _TOOLCHAINS: Final = (".local/bin", ".cargo/bin", ".volta/bin", ".deno/bin", ".bun/bin", ".pyenv/shims", "go/bin")
 _PASSED_ON: Final = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "COLORTERM")
@@ -36,6 +40,10 @@ class BoxRequests:
     def memory_inside(self) -> str:
         """Where every box shows its agent's checkout."""
         return str(self._paths.home / MEMORY_FOLDER_NAME)
+
+    def shared_inside(self, name: str) -> str:
+        """Where every box of an agent shows a memory that it shares."""
+        return str(self._paths.home / SHARED_FOLDER_NAME / name)
 
     def user(self) -> BoxUser:
         """Raises: SandboxUnavailable, naming the command that makes the user."""
@@ -58,14 +66,31 @@ class BoxRequests:
         """Blocking. Raises: SandboxUnavailable."""
         if key.agent_id == PERSON:
             return self._request(key.workspace, key.profile, (), {})
+        if key.profile is BoxProfile.MEMORY_WORKER:
+            # Its workspace is a checkout, and that is all it has to do with.
+            return self._request(key.workspace, key.profile, (), {})
         network = proxy_environment() if key.profile in WITH_NETWORK else {}
         checkout = str(self.checkout(AgentId(key.agent_id)))
         mounts = (
             Mount(checkout, self.memory_inside, writable=key.profile is not BoxProfile.READ_ONLY),
             overflow.mount(key.agent_id),
+            *self._shared(key),
         )
         environment = {"MEMORY_DIR": self.memory_inside, "AGENT_ID": key.agent_id, **network}
         return self._request(key.workspace, key.profile, mounts, environment)
+
+    def _shared(self, key: BoxKey) -> tuple[Mount, ...]:
+        """What the agent may only read, nothing in its boxes may write."""
+        agent_id, folders = AgentId(key.agent_id), SharedFolders(self._paths.agents)
+        return tuple(
+            Mount(
+                str(folders.checkout(agent_id, name)),
+                self.shared_inside(name),
+                writable=role is ShareRole.WRITE and key.profile is not BoxProfile.READ_ONLY,
+            )
+            for name, role in folders.attached(agent_id).items()
+            if folders.checkout(agent_id, name).is_dir()
+        )
 
     def for_person(self, folder: str, profile: BoxProfile) -> BoxRequest:
         """A box for a command of the person's own: no agent's memory in it. Raises: SandboxUnavailable."""

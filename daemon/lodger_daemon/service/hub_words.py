@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from lodger_daemon.clock import Clock
 from lodger_daemon.identity import AgentId
@@ -17,18 +16,28 @@ AGAIN_AFTER_S: Final = 5.0
 _LOG: Final = logging.getLogger(__name__)
 
 
+class MemoryHearer(Protocol):
+    """The words that are for memory. Each returns at once, and takes whatever a hub may say."""
+
+    def head_announced(self, agent_id: AgentId, head: str) -> None: ...
+
+    def shared_head_announced(self, name: str, head: str) -> None: ...
+
+    def sharing_announced(self, agent_id: AgentId) -> None: ...
+
+
 class HubWords:
     """`run` is its one task. What has not been carried out when the daemon ends is said again by the hub at the next
     connection."""
 
     def __init__(
         self,
-        on_memory_head: Callable[[AgentId, str], None],
+        memory: MemoryHearer,
         conversations: ConversationService,
         audit: AuditLog,
         clock: Clock,
     ) -> None:
-        self._on_memory_head = on_memory_head
+        self._memory = memory
         self._conversations = conversations
         self._audit = audit
         self._clock = clock
@@ -37,7 +46,13 @@ class HubWords:
         self._said = asyncio.Event()
 
     def memory_head(self, agent_id: str, head: str) -> None:
-        self._on_memory_head(AgentId(agent_id), head)
+        self._memory.head_announced(AgentId(agent_id), head)
+
+    def shared_memory_head(self, name: str, head: str) -> None:
+        self._memory.shared_head_announced(name, head)
+
+    def shared_memories_changed(self, agent_id: str) -> None:
+        self._memory.sharing_announced(AgentId(agent_id))
 
     def devices_revoked(self, device_ids: tuple[str, ...]) -> None:
         """Each is looked after once in this daemon's life: from then on it refuses what still comes of it."""

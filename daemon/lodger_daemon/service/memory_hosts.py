@@ -11,6 +11,8 @@ from lodger_daemon.memory.core.git_addresses import parse_git_address
 from lodger_daemon.memory.memory import Memory
 from lodger_daemon.memory.mirror import Mirror
 from lodger_daemon.memory.remote import ForeignRemote
+from lodger_daemon.memory.shared_memories import SharingPlaces
+from lodger_daemon.memory.shared_remote import SharingHub
 from lodger_daemon.models.keys import KeyRefused, KeyStore
 from lodger_daemon.paths import Paths
 from lodger_daemon.randomness import Rng
@@ -18,7 +20,9 @@ from lodger_daemon.service.box_requests import BoxRequests
 from lodger_daemon.service.link import Hub
 from lodger_daemon.service.options import DaemonOptions
 from lodger_daemon.service.settings import Settings
-from lodger_tools.box.contract import Boxes, BoxKey
+from lodger_protocol.shared_names import shared_name_fault
+from lodger_tools.box.contract import BoxKey
+from lodger_tools.box.manager import BoxManager
 
 
 class MemoryHost(StrEnum):
@@ -58,15 +62,23 @@ def make_memory(
     options: DaemonOptions,
     settings: Settings,
     hub: Hub | None,
-    boxes: Boxes,
+    boxes: BoxManager,
     requests: BoxRequests,
     workspace: Path,
     clock: Clock,
     rng: Rng,
 ) -> Memory:
-    """A host that the settings name comes before the hub."""
+    """A host that the settings name comes before the hub. What agents share is at the hub."""
     remote = memory_host(MemoryHost.REMOTE, settings.memory.remote, options.paths, options.environment)
     mirror = memory_host(MemoryHost.MIRROR, settings.memory.mirror, options.paths, options.environment)
+    sharing = None
+    if hub is not None:
+        sharing = SharingPlaces(
+            SharingHub(hub.memory_remote(), shared_name_fault),
+            requests.shared_inside,
+            boxes.retire_changed,
+            requests.owner(),
+        )
     return Memory(
         options.paths,
         boxes,
@@ -77,4 +89,5 @@ def make_memory(
         checkout_inside=requests.memory_inside,
         box_owner=requests.owner(),
         mirror=None if mirror is None else Mirror(mirror, clock),
+        sharing=sharing,
     )

@@ -203,7 +203,7 @@ async def _run(
     await rooms.tasks.start()
     await _adopt_known(rooms)
     uplinks: list[Uplink] = []
-    words = HubWords(rooms.memory.head_announced, rooms.conversations, foundation.audit, foundation.clock)
+    words = HubWords(rooms.memory, rooms.conversations, foundation.audit, foundation.clock)
 
     def uplink_status() -> UplinkStatus | None:
         return uplinks[0].status() if uplinks else None

@@ -236,7 +236,7 @@ async def _with_memory_report(desk: Desk, work: TurnWork, call: Call, text: str)
     if call.scheduling is not Scheduling.BARRIER or is_external(desk, call.tool_name):
         return text, None
     memory, agent_id = desk.services.memory, desk.key.agent_id
-    before = memory.status(agent_id).head
+    before = memory.standing(agent_id)
     try:
         async with asyncio.timeout(desk.services.options.memory_import_limit_s):
             report = await memory.import_commits(agent_id, work.place.box)
@@ -249,7 +249,7 @@ async def _with_memory_report(desk: Desk, work: TurnWork, call: Call, text: str)
         return (f"{text}\n\n{report.text}" if report.text else text), None
     # The agent knows what it wrote itself; only what others wrote is still news to it.
     knows_all = before == desk.live.state.shown_memory_commit
-    return (f"{text}\n\n{report.text}" if report.text else text), report.head if knows_all else None
+    return (f"{text}\n\n{report.text}" if report.text else text), report.standing if knows_all else None
 
 
 async def _record_result(

@@ -20,10 +20,18 @@ class FramePeer(Protocol):
 
 
 class HubHearer(Protocol):
-    """What the hub says to the daemon itself. Both return at once."""
+    """What the hub says to the daemon itself. Each returns at once."""
 
     def memory_head(self, agent_id: str, head: str) -> None:
         """An agent's memory has moved on the hub."""
+        ...
+
+    def shared_memory_head(self, name: str, head: str) -> None:
+        """A memory that agents share has moved on the hub."""
+        ...
+
+    def shared_memories_changed(self, agent_id: str) -> None:
+        """Other memories than before are attached to an agent."""
         ...
 
     def devices_revoked(self, device_ids: tuple[str, ...]) -> None:

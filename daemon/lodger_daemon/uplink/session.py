@@ -194,6 +194,16 @@ class Session:
                 if isinstance(agent_id, str) and isinstance(head, str):
                     self._hearer.memory_head(agent_id, head)
                 return True
+            case "shared_memory_head":
+                name, head = frame.get("name"), frame.get("head")
+                if isinstance(name, str) and isinstance(head, str):
+                    self._hearer.shared_memory_head(name, head)
+                return True
+            case "shared_memories_changed":
+                agent_id = frame.get("agent_id")
+                if isinstance(agent_id, str):
+                    self._hearer.shared_memories_changed(agent_id)
+                return True
             case "devices_revoked":
                 device_ids = frame.get("device_ids")
                 if isinstance(device_ids, list):

@@ -89,12 +89,20 @@ class TreeValidator:
     Args:
         read: gives objects, of this commit or already published.
         size: tells a blob's size, so that large files that need no look inside are not read.
-        known: shares its clean verdicts; must have the same limits.
+        known: shares its clean verdicts and is of the same role; must have the same limits.
+        shared: whether several agents share this memory: then it is about none of them, and nobody locks a path of it.
     """
 
     def __init__(
-        self, read: ReadObject, size: ReadSize, limits: Limits = DEFAULT_LIMITS, known: "TreeValidator | None" = None
+        self,
+        read: ReadObject,
+        size: ReadSize,
+        limits: Limits = DEFAULT_LIMITS,
+        known: "TreeValidator | None" = None,
+        *,
+        shared: bool = False,
     ) -> None:
+        self._shared: bool = shared or (known is not None and known._shared)
         self._read = read
         self._size = size
         self._limits = limits
@@ -113,6 +121,10 @@ class TreeValidator:
         read_only = list(total.read_only)
         if layout is Layout.V2 and INDEX.encode() not in names:
             findings.append(Finding(INDEX, Rule.STRUCTURE, "the index MEMORY.md is missing"))
+        if self._shared and total.read_only:
+            findings.append(Finding(total.read_only[0], Rule.STRUCTURE, "no file of a shared memory may be read_only"))
+        if self._shared and AGENT_TOML.encode() in names:
+            findings.append(Finding(AGENT_TOML, Rule.STRUCTURE, "a shared memory describes no agent"))
         read_only += self._agent_toml(entries)
         findings += self._whole(total)
         return TreeReport(

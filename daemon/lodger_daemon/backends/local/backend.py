@@ -350,10 +350,10 @@ class LocalBackend:
             memory_folder=self._memory_directory(standing.agent.id),
             memory_text=compiled.text,
         )
-        return compile_system_prompt(facts), compiled.commit
+        return compile_system_prompt(facts), compiled.standing
 
     async def _memory_update(self, standing: Standing) -> MemoryUpdate | None:
-        if self._memory.status(standing.agent.id).head == standing.shown_memory_commit:
+        if self._memory.standing(standing.agent.id) == standing.shown_memory_commit:
             return None
         head, summary = await self._memory.changed_since(standing.agent.id, standing.shown_memory_commit)
         return MemoryUpdate(head, summary) if head != standing.shown_memory_commit else None

@@ -23,5 +23,16 @@ def first_files(card: AgentCard) -> dict[str, bytes]:
     return {"MEMORY.md": _INDEX.encode(), "about-me.md": note.encode(), "agent.toml": write_agent_toml(agent)}
 
 
+def first_shared_files(name: str) -> dict[str, bytes]:
+    """What a memory begins with that agents share."""
+    text = f"""# {name}
+
+What several agents know together. This index is part of the prompt of each of them, the names and descriptions of all
+other files too; what is in the files is read when needed. Every other Markdown file begins with front matter: `name`
+and `description`.
+"""
+    return {"MEMORY.md": text.encode()}
+
+
 def card_of(agent: AgentFile) -> AgentCard:
     return AgentCard(agent.name, agent.description, agent.model, agent.toolset)

@@ -80,31 +80,43 @@ def _conflict(stored: Mapping[str, object]) -> Conflict:
     )
 
 
-def reminders_for(state: SyncState, place: str) -> tuple[str, ...]:
-    """One text for each state that needs the agent; gone when the state is."""
+def reminders_for(state: SyncState, place: str, shared: str | None = None) -> tuple[str, ...]:
+    """One text for each state that needs the agent; gone when the state is.
+
+    Args:
+        place: where the agent finds the checkout.
+        shared: the name of a memory that it shares with others.
+    """
     found = []
+    subject = subject_of(shared)
     if state.conflict is not None:
-        found.append(_conflict_text(state.conflict, place))
+        resolve = "lodger memory resolve" + ("" if shared is None else f" --shared {shared}")
+        found.append(_conflict_text(state.conflict, place, subject, resolve))
     if state.invalid:
         found.append(
-            "Memory: your last commits are not published, because:\n"
+            f"{subject}: your last commits are not published, because:\n"
             + "\n".join(f"- {text}" for text in state.invalid[:MAX_SHOWN])
             + f"\nMend this in {place} and commit again."
         )
     if state.dirty:
         found.append(
-            f"Memory: {place} has changes that are not committed: {shown(state.dirty)}. Commit them to keep them."
+            f"{subject}: {place} has changes that are not committed: {shown(state.dirty)}. Commit them to keep them."
         )
     if state.outcome is SyncOutcome.IN_THE_WAY:
         found.append(
-            f"Memory: {state.detail}. Move or commit these files in {place}; then the newer memory can come in."
+            f"{subject}: {state.detail}. Move or commit these files in {place}; then the newer memory can come in."
         )
     if state.outcome is SyncOutcome.PUSH_FAILED:
         safe = f"{state.ahead} commits are safe on this machine but not yet elsewhere"
         found.append(
-            f"Memory: {safe if state.ahead else 'it could not be synced, and nothing is lost'}: {state.detail}"
+            f"{subject}: {safe if state.ahead else 'it could not be synced, and nothing is lost'}: {state.detail}"
         )
     return tuple(found)
+
+
+def subject_of(shared: str | None) -> str:
+    """Which memory a text is about."""
+    return "Memory" if shared is None else f"Shared memory {shared}"
 
 
 def shown(paths: tuple[str, ...]) -> str:
@@ -112,22 +124,22 @@ def shown(paths: tuple[str, ...]) -> str:
     return ", ".join(paths[:MAX_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _conflict_text(conflict: Conflict, place: str) -> str:
+def _conflict_text(conflict: Conflict, place: str, subject: str, resolve: str) -> str:
     if conflict.rewritten:
         return (
-            "Memory: the remote's history was replaced by one that does not continue what it had. Nothing was"
+            f"{subject}: the remote's history was replaced by one that does not continue what it had. Nothing was"
             f" overwritten here: this machine's memory is {conflict.local[:12]}, the remote's"
-            f" {conflict.remote[:12]}; both are kept. Tell the person: they decide with `lodger memory resolve`."
+            f" {conflict.remote[:12]}; both are kept. Tell the person: they decide with `{resolve}`."
         )
     if conflict.at_import:
         return (
-            "Memory: your commits and newer ones from another machine change the same places:"
+            f"{subject}: your commits and newer ones from elsewhere change the same places:"
             f" {shown(conflict.paths)}. Both are kept. In {place}, the other side is the ref refs/lodger/theirs"
             f" ({conflict.remote[:12]}): run `git merge refs/lodger/theirs`, keep what is true of both, and commit."
         )
     left = tuple(path for path in conflict.paths if path not in conflict.settled)
     return (
-        f"Memory: this machine and another one changed the same places: {shown(left)}. Both are kept, and everything"
+        f"{subject}: this machine and another one changed the same places: {shown(left)}. Both are kept, and everything"
         f" else is synced. Your version stands in {place}; the other one is in refs/lodger/theirs"
         f" ({conflict.remote[:12]}), for example `git show refs/lodger/theirs:{left[0] if left else 'PATH'}`. Write"
         " what is true of both into these files and commit; to keep your version as it is, commit with --allow-empty."

@@ -21,7 +21,7 @@ async def test_new_memory_stands_in_both_repositories(tmp_path: Path) -> None:
         assert head == one.published.ref(CHECKOUT) == agent_git(one.checkout, "rev-parse", "main")
         assert agent_git(one.checkout, "status", "--porcelain") == ""
         compiled = await one.memory.compiled(AGENT)
-        assert compiled.commit == head
+        assert compiled.standing == head
         assert "I am Ada. A careful helper." in compiled.text
         assert "---" not in compiled.text
         assert compiled == await one.memory.compiled(AGENT)
