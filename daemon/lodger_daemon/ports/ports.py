@@ -162,6 +162,8 @@ class Ports:
         asker = self._asker
         if not self._asks or asker is None or box.asking is not None or not asker.can_ask(box.key):
             return
+        if self._boxes.get(box.found.folder.name) is not box:
+            return
         if wanted := offers.to_ask(box.book):
             box.asking = task = asyncio.create_task(self._asked(box, asker, wanted), name="ports")
             self._ending.add(task)
@@ -169,6 +171,7 @@ class Ports:
 
     async def _asked(self, box: _Box, asker: PortAsker, ports: tuple[int, ...]) -> None:
         box.book = offers.asked(box.book, ports)
+        allowed: frozenset[int] | None = None
         try:
             allowed = await asker.ask_about_ports(box.key, ports, self._rules)
             for number in () if allowed is None else ports:
@@ -177,6 +180,8 @@ class Ports:
             _log.exception("nobody could be asked about ports")
         finally:
             box.asking = None
+        if allowed is not None:
+            self._ask(box)
 
     async def _answered(self, box: _Box, number: int, *, allowed: bool) -> None:
         if not allowed:
