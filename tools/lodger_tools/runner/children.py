@@ -184,8 +184,8 @@ class Children:
 
 
 def yield_memory_first(pid: int) -> None:
-    """When memory runs out the kernel kills what was started before it kills the runner, in which it would end them all.
-    It goes by what a process has mapped, which is little where much lies in files in memory."""
+    """When memory runs out the kernel kills what was started rather than the runner, with which all would end. It goes
+    by what a process has mapped, which is little where much lies in files in memory."""
     try:
         fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
     except OSError:

@@ -62,7 +62,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
         requests = RealRequests(tmp_path, Path.home())
 
         def small(key: BoxKey) -> BoxRequest:
-            return replace(requests(key), limits=BoxLimits(memory_bytes=MEMORY_BYTES))
+            return replace(requests(key), limits=BoxLimits(memory_bytes=MEMORY_BYTES, tmp_bytes=100 * MIB))
 
         manager = BoxManager(tmp_path / "boxes", small)
         made = Rig(manager, workspace)
@@ -94,3 +94,66 @@ async def test_a_process_that_left_its_call_is_killed_alone(rig: Rig) -> None:
                 break
     await asyncio.to_thread((rig.workspace / "one").write_text, "on\n")
     assert await rig.end("stays") == BoxOutcome("success", "full\n", exit_code=0)
+
+
+MEMORY_FILE = "import os; fd = os.memfd_create('m'); os.write(fd, bytes({size}))"
+SHARED = "import mmap; m = mmap.mmap(-1, {size}); m.write(bytes({size}))"
+OLD_SHARED = """
+import ctypes
+c = ctypes.CDLL(None)
+c.shmat.restype = ctypes.c_void_p
+c.shmat.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
+for _ in range(3):
+    number = c.shmget(0, {size} // 3, 0o1600)
+    ctypes.memset(c.shmat(number, None, 0), 1, {size} // 3)
+"""
+
+
+def program(text: str, size_bytes: int, pipe: str) -> str:
+    return f"exec python3 -c \"{text.format(size=size_bytes)}\nprint('full', flush=True)\nopen('{pipe}').read()\""
+
+
+@pytest.mark.parametrize("how", [MEMORY_FILE, SHARED, OLD_SHARED], ids=["memory file", "shared", "old shared"])
+async def test_memory_that_is_shared_or_in_no_process_counts(rig: Rig, how: str) -> None:
+    """Beside something that goes on, and beside full private folders, which a process does not own."""
+    await rig.begin("fills", "for d in /tmp /dev/shm; do head -c 60M /dev/zero > $d/f; done")
+    assert (await rig.end("fills")).exit_code == 0
+    await rig.begin("small", hold(20 * MIB, "one"))
+    await rig.until_full("small")
+    await rig.begin("large", program(how, 150 * MIB, "two"))
+    ended = await rig.end("large")
+    assert (ended.out_of_memory, ended.exit_code) == (True, 137)
+    await asyncio.to_thread((rig.workspace / "one").write_text, "on\n")
+    assert (await rig.end("small")).exit_code == 0, "the other one goes on"
+
+
+@pytest.mark.parametrize("how", [MEMORY_FILE, SHARED, OLD_SHARED], ids=["memory file", "shared", "old shared"])
+async def test_what_several_hold_counts_once(rig: Rig, how: str) -> None:
+    """A file in a private folder that is mapped too, and pages that a child shares with its parent."""
+    text = f"{how}\nimport os, time\nchildren = [os.fork() for _ in range(2)]\nif 0 in children: time.sleep(100)"
+    await rig.begin("several", f"{program(text, 100 * MIB, 'one')}")
+    await rig.until_full("several")
+    await several_looks(rig)
+    assert (await rig.manager.stop_all(rig.key)) >= 1
+    assert (await rig.end("several")).out_of_memory is False
+
+
+async def test_full_private_folders_end_nothing_and_can_be_emptied(rig: Rig) -> None:
+    await rig.begin("fills", "for d in /tmp /var/tmp /dev/shm; do head -c 95M /dev/zero > $d/f; done")
+    assert (await rig.end("fills")).exit_code == 0
+    await rig.begin("waits", hold(5 * MIB, "one"))
+    await rig.until_full("waits")
+    await several_looks(rig)
+    part = await rig.manager.read(rig.key, "waits", 0, 100)
+    assert part is not None and not part.ended
+    await rig.begin("empties", "rm /tmp/f /var/tmp/f /dev/shm/f && echo gone")
+    assert (await rig.end("empties")).text == "gone\n"
+    await asyncio.to_thread((rig.workspace / "one").write_text, "on\n")
+    assert (await rig.end("waits")).exit_code == 0
+
+
+async def several_looks(rig: Rig) -> None:
+    """The watch has looked since, also at a time when nothing else took too much."""
+    for number, first in enumerate(("true", "sleep 0.5")):
+        await rig.begin(f"hog-{number}", f"{first}; {hold(200 * MIB, 'two')}")
+        assert (await rig.end(f"hog-{number}")).out_of_memory
