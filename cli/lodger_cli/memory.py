@@ -20,8 +20,8 @@ _GOOD: Final = frozenset({"clean", "pushed", "dirty"})
 _SIDES: Final = {"ours": "this machine's version", "theirs": "the other one"}
 
 
-def status(agent: str, *, as_json: bool) -> None:
-    answer = _run({"type": "lodger_memory_state"}, agent, as_json=as_json)
+def status(agent: str, shared: str, *, as_json: bool) -> None:
+    answer = ask_daemon({"type": "lodger_memory_state", **_which(shared)}, agent, as_json=as_json)
     if as_json:
         say_json(_facts(answer))
         return
@@ -29,7 +29,7 @@ def status(agent: str, *, as_json: bool) -> None:
 
 
 def log(agent: str, *, limit: int, path: str, as_json: bool) -> None:
-    answer = _run({"type": "memory_history", "limit": limit, "file_path": path}, agent, as_json=as_json)
+    answer = ask_daemon({"type": "memory_history", "limit": limit, "file_path": path}, agent, as_json=as_json)
     commits: list[dict[str, Any]] = answer["commits"]
     if as_json:
         say_json(commits)
@@ -42,7 +42,7 @@ def log(agent: str, *, limit: int, path: str, as_json: bool) -> None:
 
 
 def show(agent: str, path: str, *, at: str, as_json: bool) -> None:
-    answer = _run({"type": "memory_file_at_ref", "file_path": path, "ref": at}, agent, as_json=as_json)
+    answer = ask_daemon({"type": "memory_file_at_ref", "file_path": path, "ref": at}, agent, as_json=as_json)
     if as_json:
         say_json({"path": path, "ref": at, "content": answer["content"]})
     else:
@@ -50,34 +50,35 @@ def show(agent: str, path: str, *, at: str, as_json: bool) -> None:
 
 
 def diff(agent: str, commit: str, *, as_json: bool) -> None:
-    answer = _run({"type": "memory_commit_diff", "sha": commit}, agent, as_json=as_json)
+    answer = ask_daemon({"type": "memory_commit_diff", "sha": commit}, agent, as_json=as_json)
     if as_json:
         say_json({"commit": commit, "diff": answer["diff"]})
     else:
         write_out(_readable(answer["diff"]))
 
 
-def sync(agent: str, *, fetch: bool, as_json: bool) -> None:
+def sync(agent: str, shared: str, *, fetch: bool, as_json: bool) -> None:
     """Sync now, and end with an error unless both sides are level."""
-    frame = {"type": "lodger_memory_sync", "fetch": fetch, "limit_s": SYNC_WAIT_S}
-    _end(_run(frame, agent, as_json=as_json, limit_s=SYNC_WAIT_S + 10), as_json=as_json)
+    frame = {"type": "lodger_memory_sync", "fetch": fetch, "limit_s": SYNC_WAIT_S, **_which(shared)}
+    _end(ask_daemon(frame, agent, as_json=as_json, limit_s=SYNC_WAIT_S + 10), as_json=as_json)
 
 
-def resolve(agent: str, paths: list[str], *, side: str, content_file: str, as_json: bool) -> None:
+def resolve(agent: str, shared: str, paths: list[str], *, side: str, content_file: str, as_json: bool) -> None:
     """Settle a conflict; without a decision, show what there is to decide."""
     if not side and not content_file:
-        _say_choices(_run({"type": "lodger_memory_state"}, agent, as_json=as_json), as_json=as_json)
+        state = ask_daemon({"type": "lodger_memory_state", **_which(shared)}, agent, as_json=as_json)
+        _say_choices(state, shared, as_json=as_json)
         return
     if (content_file and (side or len(paths) != 1)) or (side == "both" and paths):
         fail("give one of --ours, --theirs, --both (of a whole history) and --file (for one PATH)", Exit.USAGE)
-    frame: Frame = {"type": "lodger_memory_resolve", "limit_s": SYNC_WAIT_S}
+    frame: Frame = {"type": "lodger_memory_resolve", "limit_s": SYNC_WAIT_S, **_which(shared)}
     if content_file:
         frame["choices"] = {paths[0]: {"content": base64.b64encode(_content(content_file)).decode()}}
     elif paths:
         frame["choices"] = {path: {"side": side} for path in paths}
     else:
         frame["rest"] = side
-    answer = _run(frame, agent, as_json=as_json, limit_s=SYNC_WAIT_S + 10)
+    answer = ask_daemon(frame, agent, as_json=as_json, limit_s=SYNC_WAIT_S + 10)
     if not answer["settled"]:
         fail("there is nothing to settle: `lodger memory status` tells how memory stands", as_json=as_json)
     _end(answer, as_json=as_json, conflict_is_failure=False)
@@ -123,8 +124,13 @@ def _say_status(answer: Frame) -> None:
         note("lodger: `lodger memory resolve` shows what there is to decide")
 
 
-def _say_choices(answer: Frame, *, as_json: bool) -> None:
+def _which(shared: str) -> Frame:
+    return {"shared": shared} if shared else {}
+
+
+def _say_choices(answer: Frame, shared: str, *, as_json: bool) -> None:
     conflict = answer["conflict"]
+    command = "lodger memory resolve" + (f" --shared {shared}" if shared else "")
     if as_json:
         say_json({"agent_id": answer["agent_id"], "conflict": conflict})
         return
@@ -134,17 +140,18 @@ def _say_choices(answer: Frame, *, as_json: bool) -> None:
     ours, theirs = conflict["local"][:12], conflict["remote"][:12]
     if conflict["kind"] == "history":
         say(f"The remote's history was replaced. This machine has {ours}, the remote {theirs}; both are kept.")
-        say("  lodger memory resolve --theirs   follow the remote; what is here stays on a rescue ref")
-        say("  lodger memory resolve --both     everything of both; where they differ you decide by path")
-        say("  lodger memory resolve --ours     the files as they are here, on top of both histories")
+        say(f"  {command} --theirs   follow the remote; what is here stays on a rescue ref")
+        say(f"  {command} --both     everything of both; where they differ you decide by path")
+        say(f"  {command} --ours     the files as they are here, on top of both histories")
         return
     say(f"This machine ({ours}) and another one ({theirs}) changed the same places; both versions are kept:")
     for path in conflict["paths"]:
         say(for_terminal(f"  {path}"))
-    say(f"To look:    lodger memory show PATH --at {ours}, and --at {theirs}")
+    if not shared:
+        say(f"To look:    lodger memory show PATH --at {ours}, and --at {theirs}")
     for option, meaning in _SIDES.items():
-        say(f"To decide:  lodger memory resolve [PATH…] --{option}   {meaning}")
-    say("            lodger memory resolve PATH --file FILE   what FILE holds")
+        say(f"To decide:  {command} [PATH…] --{option}   {meaning}")
+    say(f"            {command} PATH --file FILE   what FILE holds")
 
 
 def _readable(text: str) -> str:
@@ -152,7 +159,8 @@ def _readable(text: str) -> str:
     return for_terminal(text) if sys.stdout.isatty() else text
 
 
-def _run(frame: Frame, agent: str, *, as_json: bool, limit_s: float = 30.0) -> Frame:
+def ask_daemon(frame: Frame, agent: str, *, as_json: bool, limit_s: float = 30.0) -> Frame:
+    """The daemon's answer to a command about an agent; ends the program where it has none."""
     try:
         answer = asyncio.run(_request(frame, agent, limit_s))
     except (WireError, StartError) as error:

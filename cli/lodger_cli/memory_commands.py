@@ -4,17 +4,17 @@ from typing import Annotated
 
 import typer
 
-from lodger_cli.options import Agent, Json, MemoryCommit
+from lodger_cli.options import Agent, Json, MemoryCommit, SharedName
 
 memory = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="An agent's memory on this machine.")
 
 
 @memory.command("status")
-def memory_status(agent: Agent = "", as_json: Json = False) -> None:
+def memory_status(agent: Agent = "", shared: SharedName = "", as_json: Json = False) -> None:
     """Show the state of an agent's memory and of its last sync."""
     from lodger_cli.memory import status as run
 
-    run(agent, as_json=as_json)
+    run(agent, shared, as_json=as_json)
 
 
 @memory.command("log")
@@ -56,19 +56,19 @@ def memory_diff(
 
 
 @memory.command("pull")
-def memory_pull(agent: Agent = "", as_json: Json = False) -> None:
+def memory_pull(agent: Agent = "", shared: SharedName = "", as_json: Json = False) -> None:
     """Ask the remote for newer memory, and sync."""
     from lodger_cli.memory import sync as run
 
-    run(agent, fetch=True, as_json=as_json)
+    run(agent, shared, fetch=True, as_json=as_json)
 
 
 @memory.command("push")
-def memory_push(agent: Agent = "", as_json: Json = False) -> None:
+def memory_push(agent: Agent = "", shared: SharedName = "", as_json: Json = False) -> None:
     """Send what the remote has not yet."""
     from lodger_cli.memory import sync as run
 
-    run(agent, fetch=False, as_json=as_json)
+    run(agent, shared, fetch=False, as_json=as_json)
 
 
 @memory.command("resolve")
@@ -79,6 +79,7 @@ def memory_resolve(
     both: Annotated[bool, typer.Option("--both", help="Put two histories together.")] = False,
     file: Annotated[str, typer.Option("--file", metavar="FILE", help="What FILE holds counts; - reads it here.")] = "",
     agent: Agent = "",
+    shared: SharedName = "",
     as_json: Json = False,
 ) -> None:
     """Settle a conflict; without an option, show what there is to decide."""
@@ -88,7 +89,50 @@ def memory_resolve(
     sides = [name for name, wanted in (("ours", ours), ("theirs", theirs), ("both", both)) if wanted]
     if len(sides) > 1:
         fail("give one of --ours, --theirs and --both", Exit.USAGE)
-    run(agent, paths or [], side=sides[0] if sides else "", content_file=file, as_json=as_json)
+    run(agent, shared, paths or [], side=sides[0] if sides else "", content_file=file, as_json=as_json)
+
+
+@memory.command("share")
+def memory_share(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="a-z, 0-9, dot, _ and -.")], as_json: Json = False
+) -> None:
+    """Make a memory that agents share, at this machine's hub."""
+    from lodger_cli.memory_shared import share as run
+
+    run(name, as_json=as_json)
+
+
+@memory.command("attach")
+def memory_attach(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of a shared memory.")],
+    agent: Agent = "",
+    read_only: Annotated[bool, typer.Option("--read-only", help="The agent cannot change it.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Give a shared memory to an agent, on every machine of this hub."""
+    from lodger_cli.memory_shared import attach as run
+
+    run(name, agent, read_only=read_only, as_json=as_json)
+
+
+@memory.command("detach")
+def memory_detach(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of a shared memory.")],
+    agent: Agent = "",
+    as_json: Json = False,
+) -> None:
+    """Take a shared memory from an agent."""
+    from lodger_cli.memory_shared import detach as run
+
+    run(name, agent, as_json=as_json)
+
+
+@memory.command("shared")
+def memory_shared(agent: Agent = "", as_json: Json = False) -> None:
+    """List an agent's shared memories and how they are synced."""
+    from lodger_cli.memory_shared import shared as run
+
+    run(agent, as_json=as_json)
 
 
 @memory.command("export")

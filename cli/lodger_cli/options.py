@@ -44,6 +44,9 @@ TrustedProxy = Annotated[
         help="With --public-url: a proxy on another machine, whose word on callers' addresses counts.",
     ),
 ]
+SharedName = Annotated[
+    str, typer.Option("--shared", metavar="NAME", help="Of a memory that the agent shares, not of its own.")
+]
 MemoryCommit = Annotated[str, typer.Option("--at", metavar="COMMIT", help="As of this commit; `main` is now.")]
 LogFile = Annotated[
     str, typer.Option("--log-file", metavar="FILE", help="Log there, with rotation, not to standard error.")

@@ -27,6 +27,7 @@ def status_lines(facts: Facts, now: float) -> list[str]:
         *([f"git        {facts['git']['found']}{_doubt(facts['git'])}"] if facts.get("git") else []),
         *_spend(facts, now),
         *(line for agent in facts["agents"] for line in _agent(agent, now)),
+        *(line for one in facts.get("shared_memories") or [] for line in _shared_memory(one, now)),
     ]
 
 
@@ -170,6 +171,12 @@ def _agent(agent: Facts, now: float) -> list[str]:
         f"{_INDENT}memory {memory['outcome']} {_ago(memory['at'], now)}, {memory['ahead']} commit(s) unsynced",
     ]
     return [*lines, *([f"{_INDENT}{memory['detail']}"] if memory["detail"] else [])]
+
+
+def _shared_memory(one: Facts, now: float) -> list[str]:
+    how = f"{one['outcome']} {_ago(one['at'], now)}, {one['ahead']} commit(s) unsynced"
+    lines = [f"Shared     {one['name']} of {one['agent_id']} ({one['permissions']}): {how}"]
+    return [*lines, *([f"{_INDENT}{one['detail']}"] if one["detail"] else [])]
 
 
 def _doubt(git: Facts) -> str:

@@ -237,26 +237,37 @@ class Memory:
         """What this machine and another, or the checkout, do not agree on."""
         return self._agent(agent_id).room.state.conflict
 
-    async def settle(self, agent_id: AgentId, decision: Decision) -> SettleResult:
+    def repository(self, agent_id: AgentId, shared: str | None) -> RepositorySync:
+        """The agent's own, or the one of this name that it shares. Raises: MemoryUnavailable."""
+        if shared is None:
+            return self._agent(agent_id)
+        if self.shared is None:
+            raise MemoryUnavailable("memories are shared at a hub, and this machine has none: `lodger connect`")
+        return self.shared.one(agent_id, shared).sync
+
+    async def settle(self, agent_id: AgentId, decision: Decision, shared: str | None = None) -> SettleResult:
         """Carry out what a person decided about the conflict. Durable when it returns; the sync follows beside.
 
         Raises: MemoryFailure; BadRequest.
         """
-        room = self._agent(agent_id).room
-        if not room.published.exists():
+        repository = self.repository(agent_id, shared)
+        if not repository.room.published.exists():
             raise MemoryUnavailable(f"there is no memory of {agent_id} on this machine yet")
-        result = await room.settle(decision)
+        result = await repository.room.settle(decision)
         if isinstance(result, Settled):
-            self._agent(agent_id).request(None, fetch=False)
+            repository.request(None, fetch=False)
         return result
 
-    def sync_now(self, agent_id: AgentId, *, fetch: bool) -> None:
+    def sync_now(self, agent_id: AgentId, *, fetch: bool, shared: str | None = None) -> None:
         """Start a sync that somebody asked for; `settled` waits for it.
 
         Args:
             fetch: whether the remote is asked for newer memory even when there is no sign of any.
+
+        Raises: MemoryUnavailable.
         """
-        self._agent(agent_id).request(self._memory_box(agent_id), fetch=fetch)
+        repository = self.repository(agent_id, shared)
+        repository.request(self._memory_box(agent_id) if repository.room.may_write else None, fetch=fetch)
 
     def turn_ended(self, agent_id: AgentId, box: BoxKey | None) -> None:
         self._agent(agent_id).request(box, fetch=False)

@@ -21,6 +21,7 @@ from lodger_daemon.memory.core.sync_state import (
     state_to_json,
     subject_of,
 )
+from lodger_daemon.memory.core.wanted_paths import BadRequest
 from lodger_daemon.memory.errors import GitFailed, MemoryFailure, RefMoved
 from lodger_daemon.memory.housekeeping import pack_if_needed
 from lodger_daemon.memory.importing import (
@@ -35,7 +36,7 @@ from lodger_daemon.memory.importing import (
 from lodger_daemon.memory.kept_gits import RefChange
 from lodger_daemon.memory.published import CHECKOUT, Published
 from lodger_daemon.memory.reading import added_paths, compile_memory, fullness_of
-from lodger_daemon.memory.settling import Decision, Settled, SettleResult, settle
+from lodger_daemon.memory.settling import Decision, Settled, SettleResult, Whole, settle
 from lodger_tools.box.contract import Boxes, BoxKey
 
 P = ParamSpec("P")
@@ -201,8 +202,15 @@ class AgentRoom:
         if answer.word is CheckoutWord.RECEIVED:
             self._theirs = remote
 
+    @property
+    def may_write(self) -> bool:
+        """Whether anything is published from here."""
+        return self._set_aside is None
+
     async def settle(self, decision: Decision) -> SettleResult:
         """What a person decided about the conflict that is noted. Raises: BadRequest, MemoryFailure."""
+        if not self.may_write and (decision.choices or decision.rest not in (Whole.THEIRS, None)):
+            raise BadRequest("this memory is attached for reading: only the others' version can be taken")
         for _ in range(_RACES):
             conflict = self.state.conflict
             try:

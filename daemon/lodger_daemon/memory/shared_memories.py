@@ -185,7 +185,7 @@ class SharedMemories:
     def turn_ended(self, agent_id: AgentId, box: BoxKey | None) -> None:
         self.look_if_stale(agent_id)
         for one in self.of(agent_id).values():
-            one.sync.request(box if one.role is ShareRole.WRITE else None, fetch=False)
+            one.sync.request(box if one.sync.room.may_write else None, fetch=False)
 
     def reminders(self, agent_id: AgentId) -> tuple[str, ...]:
         return tuple(

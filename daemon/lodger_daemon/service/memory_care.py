@@ -7,7 +7,7 @@ from typing import Final
 from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.core.sync_state import Conflict
 from lodger_daemon.memory.core.wanted_paths import BadRequest
-from lodger_daemon.memory.errors import MemoryFailure
+from lodger_daemon.memory.errors import MemoryFailure, MemoryUnavailable
 from lodger_daemon.memory.memory import Memory
 from lodger_daemon.memory.settling import Choice, Decision, NothingToSettle, NotSettled, Settled, Side, Whole
 from lodger_daemon.service.status import sync_facts
@@ -20,7 +20,8 @@ MAX_CHOICES: Final = 1000
 
 
 class MemoryCare:
-    """Answers `lodger_memory_state`, `lodger_memory_sync` and `lodger_memory_resolve`. Raises: ConversationError."""
+    """Answers `lodger_memory_state`, `lodger_memory_sync` and `lodger_memory_resolve`, of an agent's own memory or with
+    `shared` of the one of this name that it shares; and `lodger_memory_shared`. Raises: ConversationError."""
 
     def __init__(self, memory: Memory, conversations: ConversationService) -> None:
         self._memory = memory
@@ -28,9 +29,24 @@ class MemoryCare:
 
     async def state(self, command: JsonObject) -> JsonObject:
         """The last sync and the conflict that is left, if any."""
+        return await self._state(await self._agent(command), command)
+
+    async def shared(self, command: JsonObject) -> JsonObject:
+        """Each memory that the agent shares, what it may do there and how its last sync ended; and what was detached
+        and lies here still."""
         agent_id = await self._agent(command)
-        await self._memory.settled(agent_id, _limit_s(command))
-        return self._state(agent_id)
+        sharing = self._memory.shared
+        if sharing is None:
+            return {"shared": [], "set_aside": []}
+        sharing.look(agent_id)
+        await sharing.looked(agent_id, _limit_s(command))
+        aside: list[Json] = [str(place) for place in sharing.set_aside(agent_id)]
+        return {"shared": [*shared_facts(self._memory, agent_id)], "set_aside": aside}
+
+    async def section(self) -> Json:
+        """For a status: of all agents here."""
+        agents = await self._conversations.list_agents()
+        return [{"agent_id": agent.id, **one} for agent in agents for one in shared_facts(self._memory, agent.id)]
 
     async def sync(self, command: JsonObject) -> JsonObject:
         """Sync now; with `fetch`, ask the remote for newer memory too. Waits for it up to `limit_s`."""
@@ -38,9 +54,11 @@ class MemoryCare:
         fetch = command.get("fetch", False)
         if not isinstance(fetch, bool):
             raise ConversationError("fetch must be true or false")
-        self._memory.sync_now(agent_id, fetch=fetch)
-        await self._memory.settled(agent_id, _limit_s(command))
-        return self._state(agent_id)
+        try:
+            self._memory.sync_now(agent_id, fetch=fetch, shared=_shared_name(command))
+        except MemoryUnavailable as error:
+            raise ConversationError(str(error)) from error
+        return await self._state(agent_id, command)
 
     async def resolve(self, command: JsonObject) -> JsonObject:
         """Settle a conflict as the command says, and sync.
@@ -50,16 +68,15 @@ class MemoryCare:
         """
         agent_id = await self._agent(command)
         try:
-            result = await self._memory.settle(agent_id, _decision(command))
+            result = await self._memory.settle(agent_id, _decision(command), _shared_name(command))
         except (BadRequest, MemoryFailure) as error:
             raise ConversationError(str(error)) from error
         match result:
             case Settled():
-                await self._memory.settled(agent_id, _limit_s(command))
                 left: list[Json] = [*result.left]
-                return {"settled": True, "left": left, **self._state(agent_id)}
+                return {"settled": True, "left": left, **await self._state(agent_id, command)}
             case NothingToSettle():
-                return {"settled": False, "left": [], **self._state(agent_id)}
+                return {"settled": False, "left": [], **await self._state(agent_id, command)}
             case NotSettled(findings):
                 told = "; ".join(str(finding) for finding in findings[:5])
                 raise ConversationError(f"not settled, because what comes out is no valid memory: {told}")
@@ -70,14 +87,44 @@ class MemoryCare:
             raise ConversationError(f"Agent {str(agent_id)[:120]} not found")
         return AgentId(agent_id)
 
-    def _state(self, agent_id: AgentId) -> JsonObject:
-        conflict = self._memory.conflict(agent_id)
-        mirror = self._memory.mirror_status(agent_id)
+    async def _state(self, agent_id: AgentId, command: JsonObject) -> JsonObject:
+        """Waits for a sync that runs, as long as the command says."""
+        name = _shared_name(command)
+        try:
+            repository = self._memory.repository(agent_id, name)
+        except MemoryUnavailable as error:
+            raise ConversationError(str(error)) from error
+        sync = await repository.settled(_limit_s(command))
+        conflict = repository.room.state.conflict
+        mirror = self._memory.mirror_status(agent_id) if name is None else None
         return {
-            "sync": sync_facts(self._memory.status(agent_id)),
+            "sync": sync_facts(sync),
             "conflict": None if conflict is None else _conflict_facts(conflict),
             "mirror": None if mirror is None else {"head": mirror.head, "at": mirror.at, "fault": mirror.fault},
         }
+
+
+def shared_facts(memory: Memory, agent_id: AgentId) -> list[JsonObject]:
+    """By name."""
+    if memory.shared is None:
+        return []
+    return [
+        {
+            "name": one.name,
+            "permissions": one.role.value,
+            "place": one.place,
+            **sync_facts(one.sync.status()),
+            "conflict": None if (found := one.sync.room.state.conflict) is None else _conflict_facts(found),
+        }
+        for one in memory.shared.of(agent_id).values()
+    ]
+
+
+def _shared_name(command: JsonObject) -> str | None:
+    name = command.get("shared")
+    if name is not None and not isinstance(name, str):
+        raise ConversationError("shared must be the name of a shared memory")
+    return name
 
 
 def _conflict_facts(conflict: Conflict) -> JsonObject:

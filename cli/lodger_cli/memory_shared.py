@@ -1,0 +1,113 @@
+"""`lodger memory share`, `attach`, `detach` and `shared`: memories that several agents have together.
+
+Who has them is the hub's to say, so the first three speak to the hub of this machine, as its owner.
+"""
+
+import asyncio
+import time
+import urllib.parse
+from typing import Any
+
+from lodger_cli.hub_api import hub_of_this_machine
+from lodger_cli.memory import ask_daemon
+from lodger_cli.places import local_daemon
+from lodger_cli.processes import StartError
+from lodger_cli.runtime import first_agent
+from lodger_cli.terminal import Exit, age, fail, failure_code, for_terminal, say, say_json
+from lodger_cli.wire import WireError
+from lodger_protocol.shared_names import shared_name_fault
+
+LOOK_WAIT_S = 10.0
+"""For the daemon to hear from the hub what is attached, and to fetch it."""
+
+
+def share(name: str, *, as_json: bool) -> None:
+    """Make an empty shared memory at this machine's hub."""
+    _check(name, as_json=as_json)
+    answer = _ask_hub("POST", "/v1/repositories", {"name": name}, as_json=as_json)
+    if as_json:
+        say_json({"name": name, "made": answer["made"]})
+    elif answer["made"]:
+        say(f"{name} is at this hub now, empty. `lodger memory attach {name}` gives it to an agent.")
+    else:
+        say(f"{name} was at this hub already; nothing has changed.")
+
+
+def attach(name: str, agent: str, *, read_only: bool, as_json: bool) -> None:
+    """Give a shared memory to an agent, on every machine of this hub."""
+    permissions = "read" if read_only else "write"
+    agent_id = _put("PUT", name, agent, {"permissions": permissions}, as_json=as_json)
+    if as_json:
+        say_json({"name": name, "agent_id": agent_id, "permissions": permissions})
+    else:
+        say(f"{agent_id} {'reads' if read_only else 'reads and writes'} {name} from its next command or turn on.")
+
+
+def detach(name: str, agent: str, *, as_json: bool) -> None:
+    """Take a shared memory from an agent; what is there stays at the hub and with the others."""
+    agent_id = _put("DELETE", name, agent, None, as_json=as_json)
+    if as_json:
+        say_json({"name": name, "agent_id": agent_id, "permissions": "none"})
+    else:
+        say(f"{name} is no longer attached to {agent_id}. Each machine sets aside what it had of it:")
+        say("`lodger memory shared` there tells where, with whatever had not been synced.")
+
+
+def shared(agent: str, *, as_json: bool) -> None:
+    """The shared memories of an agent, as this machine has them."""
+    frame = {"type": "lodger_memory_shared", "limit_s": LOOK_WAIT_S}
+    answer = ask_daemon(frame, agent, as_json=as_json, limit_s=LOOK_WAIT_S + 10)
+    if as_json:
+        say_json({key: answer[key] for key in ("agent_id", "shared", "set_aside")})
+        return
+    for one in answer["shared"]:
+        _say_one(one)
+    if not answer["shared"]:
+        say(f"{answer['agent_id']} has no shared memory here. On the hub's machine, `lodger memory attach NAME`.")
+    for place in answer["set_aside"]:
+        say(for_terminal(f"Set aside  {place}"))
+
+
+def _say_one(one: dict[str, Any]) -> None:
+    at = one["at"]
+    when = age(None if at is None else time.time() - at)
+    say(f"{one['name']}  {one['permissions']}, at {one['place']}")
+    say(f"           {one['outcome']} {when}, {one['ahead']} commit(s) unsynced")
+    if one["detail"]:
+        say(for_terminal(f"           {one['detail']}"))
+    if one["conflict"]:
+        say(f"           `lodger memory resolve --shared {one['name']}` shows what there is to decide")
+
+
+def _put(method: str, name: str, agent: str, body: dict[str, Any] | None, *, as_json: bool) -> str:
+    _check(name, as_json=as_json)
+    agent_id = agent or _first_agent(as_json=as_json)
+    path = f"/v1/repositories/{name}/agents/{urllib.parse.quote(agent_id, safe='')}"
+    _ask_hub(method, path, body, as_json=as_json)
+    return agent_id
+
+
+def _check(name: str, *, as_json: bool) -> None:
+    if fault := shared_name_fault(name):
+        fail(f"{name[:80]} cannot name a shared memory: {fault}", Exit.USAGE, as_json=as_json)
+
+
+def _ask_hub(method: str, path: str, body: dict[str, Any] | None, *, as_json: bool) -> dict[str, Any]:
+    try:
+        return hub_of_this_machine().ask(method, path, body)
+    except WireError as error:
+        fail(f"{error}. Who shares a memory is said on the hub's machine", failure_code(error), as_json=as_json)
+
+
+def _first_agent(*, as_json: bool) -> str:
+    async def ask() -> str:
+        async with local_daemon(start=True) as client:
+            return await first_agent(client)
+
+    try:
+        found = asyncio.run(ask())
+    except (WireError, StartError) as error:
+        fail(str(error), failure_code(error), as_json=as_json)
+    if not found:
+        fail('there is no agent on this machine yet: `lodger ask "hello"` makes one', as_json=as_json)
+    return found
