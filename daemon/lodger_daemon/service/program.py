@@ -395,6 +395,7 @@ def _make_router(
     uplink_status: Callable[[], Any],
 ) -> Router:
     port_commands = PortCommands(rooms.ports)
+    care = MemoryCare(rooms.memory, rooms.conversations)
     report = StatusReport(
         name=foundation.name,
         device_id=foundation.device_id,
@@ -410,9 +411,8 @@ def _make_router(
         questions=rooms.questions,
         sandbox=sandbox,
         uplink=uplink_status,
-        sections={"spend": rooms.spend.status, "ports": port_commands.section},
+        sections={"spend": rooms.spend.status, "ports": port_commands.section, "shared_memories": care.section},
     )
-    care = MemoryCare(rooms.memory, rooms.conversations)
     porter = Porter(foundation.database, foundation.clock, SystemRng())
     porting = PortingCommands(porter, rooms.conversations, options.paths.state, foundation.clock, SystemRng())
     return Router(
@@ -430,6 +430,7 @@ def _make_router(
                 "lodger_memory_state": care.state,
                 "lodger_memory_sync": care.sync,
                 "lodger_memory_resolve": care.resolve,
+                "lodger_memory_shared": care.shared,
                 "lodger_search": SearchCommand(rooms.history).answer,
                 "lodger_background_stop": StopCommand(rooms.tasks, rooms.boxes).answer,
                 "lodger_ports": port_commands.show,
