@@ -4,8 +4,11 @@ MemoryFailure
 ├── MemoryUnavailable   no memory can be had for an agent
 ├── GitFailed           a git of ours ended badly
 ├── RefMoved            another writer was faster
-└── LockBusy            another process holds an agent's lock
+├── LockBusy            another process holds an agent's lock
+└── WriterRefused       a background writer cannot be opened, or not be dealt with like that
 """
+
+from enum import StrEnum
 
 
 class MemoryFailure(Exception):
@@ -44,3 +47,23 @@ class LockBusy(MemoryFailure):
     """Another process has held the agent's lock for too long. Look for a second Lodger on the same state folder."""
 
     retryable = True
+
+
+class WriterSkip(StrEnum):
+    """Why a background writer was not opened or cannot be dealt with like that."""
+
+    BUSY = "busy"
+    """One of its kind is open for this agent."""
+    TOO_EARLY = "too_early"
+    """The last ones of its kind failed."""
+    NOTHING_TO_READ = "nothing_to_read"
+    OTHER_STATE = "other_state"
+    UNKNOWN = "unknown"
+
+
+class WriterRefused(MemoryFailure):
+    """Nothing was changed. The text says why."""
+
+    def __init__(self, skip: WriterSkip, text: str) -> None:
+        super().__init__(text)
+        self.skip = skip

@@ -10,6 +10,7 @@
     page(connection, key, limit, descending, before, after) -> tuple[StoredMessage, ...]
     result_of(connection, call) -> StoredMessage | None           the one result of a tool call
     numbered_after(connection, number, limit) -> tuple[NumberedMessage, ...]      of all conversations, oldest first
+    numbered_of_agent(connection, agent_id, number, limit)        as that, of one agent's conversations
     id_of_number(connection, number) -> MessageId | None
 
 Appending costs the same in a long conversation as in a short one. A call has at most one result; a second one raises
@@ -183,10 +184,22 @@ def result_of(connection: sqlite3.Connection, call: CallKey) -> StoredMessage | 
 
 def numbered_after(connection: sqlite3.Connection, number: int, limit: int) -> tuple[NumberedMessage, ...]:
     """Numbers grow with each message and are never used again, since no message is ever taken away."""
+    return _numbered(connection, "m.number > ?", (number, limit))
+
+
+def numbered_of_agent(
+    connection: sqlite3.Connection, agent_id: AgentId, number: int, limit: int
+) -> tuple[NumberedMessage, ...]:
+    return _numbered(connection, "m.number > ? AND v.agent_id = ?", (number, agent_id, limit))
+
+
+def _numbered(
+    connection: sqlite3.Connection, condition: str, values: tuple[object, ...]
+) -> tuple[NumberedMessage, ...]:
     rows = connection.execute(
         f"SELECT m.number, v.agent_id, v.conversation_id, {_COLUMNS} FROM messages m "
-        "JOIN conversations v ON v.number = m.conversation WHERE m.number > ? ORDER BY m.number LIMIT ?",
-        (number, limit),
+        f"JOIN conversations v ON v.number = m.conversation WHERE {condition} ORDER BY m.number LIMIT ?",
+        values,
     )
     return tuple(
         NumberedMessage(found, ConversationKey(AgentId(agent_id), ConversationId(conversation_id)), _from_row(row))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lodger_daemon.store.errors import StoreTooNew
+from lodger_daemon.store.memory_writer_rows import MEMORY_WRITER_STATEMENTS
 from lodger_daemon.store.schema_first import FIRST_STATEMENTS
 from lodger_daemon.store.spend_rows import SPEND_STATEMENTS
 from lodger_daemon.store.task_rows import TASK_STATEMENTS
@@ -53,6 +54,7 @@ STEPS: Final = (
     Step("senders", _SENDERS),
     Step("forgetting", _FORGETTING),
     Step("tasks", TASK_STATEMENTS),
+    Step("memory writers", MEMORY_WRITER_STATEMENTS),
 )
 
 

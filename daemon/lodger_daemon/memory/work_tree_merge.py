@@ -1,0 +1,141 @@
+"""From a writer's commits to main: taken in to a ref of their own first, then put on top of what is published.
+
+Blocking; call under the agent's lock. After a crash at any moment calling again does the rest.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from lodger_daemon.memory.core.pack import BadPack, scan_pack
+from lodger_daemon.memory.core.writers import WriterId
+from lodger_daemon.memory.errors import GitFailed
+from lodger_daemon.memory.holding import changed_paths
+from lodger_daemon.memory.importing import OBJECTS_REFUSED, PACK_LIMITS, Incoming, join_commits
+from lodger_daemon.memory.kept_gits import RefChange
+from lodger_daemon.memory.published import MAIN, Published
+from lodger_daemon.memory.replay import ReplayConflict, replay
+from lodger_tools.validator.commit import validate_commit
+from lodger_tools.validator.findings import Finding, Rule
+
+WRITERS: Final = "refs/lodger/writers/"
+"""A writer's last commit, as long as it may be merged."""
+_DONE: Final = "refs/lodger/merged/"
+"""Main with a writer's commits, from the moment it moved until that is on record."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenIn:
+    tip: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing was changed."""
+
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """Main holds the writer's commits."""
+
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Main says something else at these paths. Nothing was changed."""
+
+    paths: tuple[str, ...]
+
+
+MergeResult: TypeAlias = Landed | Apart | Refused
+
+
+def take_in(published: Published, writer: WriterId, pack: bytes, base: str, tip: str, now_s: int) -> TakenIn | Refused:
+    """Validate what the box sent and store it. A valid tip above commits that are not becomes one commit on `base`."""
+    try:
+        objects = scan_pack(pack, PACK_LIMITS)
+    except BadPack as error:
+        return _refused(str(error))
+    incoming = Incoming(published, objects)
+    if tip not in objects:
+        if not published.has(tip):
+            return _refused("the commit itself is missing from what the box sent")
+        return _name(published, writer, tip)
+    new = incoming.new_commits(tip)
+    if isinstance(new, Finding):
+        return Refused((new,))
+    by_commit = [incoming.findings(commit) for commit in new]
+    # Against what it began with: main may have changed locked files since, which is no fault of the writer's.
+    locked = validate_commit(incoming.read(tip)[1], (published.commit(base).tree,), incoming.trees)
+    if by_commit[-1] or locked:
+        return Refused(by_commit[-1] or locked)
+    try:
+        published.add_objects(pack)
+    except GitFailed as error:
+        if not OBJECTS_REFUSED.search(error.stderr):
+            raise
+        return _refused(f"git refuses it: {error.stderr.strip()[-200:]}")
+    return _name(published, writer, join_commits(published, incoming, new, base, now_s) if any(by_commit) else tip)
+
+
+def merge(
+    published: Published, writer: WriterId, tip: str, base: str, in_conflict: Collection[str], now_s: int
+) -> MergeResult:
+    """Put the writer's commits on top of main.
+
+    Args:
+        in_conflict: paths at which a conflict waits for somebody who knows of it; they are not written to.
+
+    Raises: RefMoved, GitFailed.
+    """
+    main, done = published.head(), published.ref(_DONE + writer)
+    if main is None:
+        return _refused("there is no main any more")
+    if done is not None and published.is_ancestor(done, main):
+        return Landed(done)
+    if published.is_ancestor(tip, main):
+        return Landed(main)
+    head = tip
+    if not published.is_ancestor(main, tip):
+        result = replay(published, main, tip, base, now_s)
+        if isinstance(result, ReplayConflict):
+            return Apart(result.paths)
+        head = result.head
+    if head == main:
+        return Landed(main)
+    disputed = tuple(path for path in changed_paths(published, main, head) if path in in_conflict)
+    if disputed:
+        return Apart(disputed)
+    # Two valid states can make an invalid one, and files may have been locked since the writer began.
+    findings = validate_commit(published.reader.read(head)[1], (published.commit(main).tree,), published.trees)
+    if findings:
+        return Refused(findings)
+    published.seam("before merging a writer")
+    published.change_refs(RefChange(MAIN, head, main), RefChange(_DONE + writer, head, done))
+    published.seam("after merging a writer")
+    return Landed(head)
+
+
+def let_go(published: Published, writer: WriterId, *, keep_tip: bool) -> None:
+    """Remove the refs of a writer whose end is on record."""
+    names = (_DONE + writer, *(() if keep_tip else (WRITERS + writer,)))
+    published.change_refs(*(RefChange(name, None, published.ref(name)) for name in names))
+
+
+def writers_with_refs(published: Published) -> tuple[WriterId, ...]:
+    lines = published.git.line("for-each-ref", "--format=%(refname)", WRITERS, _DONE).splitlines()
+    return tuple(dict.fromkeys(WriterId(line.rpartition("/")[2]) for line in lines))
+
+
+def _name(published: Published, writer: WriterId, tip: str) -> TakenIn:
+    published.seam("before naming a writer's commit")
+    published.set_ref(WRITERS + writer, tip)
+    published.seam("after naming a writer's commit")
+    return TakenIn(tip)
+
+
+def _refused(text: str) -> Refused:
+    return Refused((Finding("", Rule.OBJECT, text),))
