@@ -16,6 +16,7 @@ from lodger_hub.api.bodies import answer
 from lodger_hub.api.devices import DeviceRoutes
 from lodger_hub.api.environments import Environments
 from lodger_hub.api.mailbox import MailboxRoutes
+from lodger_hub.api.ports import PortRoutes
 from lodger_hub.api.repositories import RepositoryRoutes
 from lodger_hub.errors import RequestRefused, StoreFailed
 from lodger_hub.git_host.app import GitHost
@@ -48,6 +49,7 @@ class Handlers:
     site: Site
     memory: GitHost
     repositories: RepositoryRoutes
+    ports: PortRoutes
 
 
 def routes(handlers: Handlers, gate: Gate) -> tuple[GuardedRoute, ...]:
@@ -62,7 +64,7 @@ def routes(handlers: Handlers, gate: Gate) -> tuple[GuardedRoute, ...]:
         return answer([{"id": agent_id, "name": agent_id} for agent_id in agents])
 
     environments, devices, mailbox = handlers.environments, handlers.devices, handlers.mailbox
-    repositories = handlers.repositories
+    repositories, ports = handlers.repositories, handlers.ports
     http: tuple[tuple[str, str, AuthClass, Handler], ...] = (
         ("GET", "/healthz", AuthClass.PUBLIC, health),
         ("POST", "/v1/environments/register", AuthClass.MACHINE, environments.register),
@@ -83,10 +85,13 @@ def routes(handlers: Handlers, gate: Gate) -> tuple[GuardedRoute, ...]:
         ("POST", "/v1/machines/{device_id}/release", AuthClass.OWNER, environments.release),
         ("GET", "/v1/machines/{device_id}/mailbox", AuthClass.CLIENT, mailbox.sent),
         ("DELETE", "/v1/machines/{device_id}/mailbox/{client_message_id}", AuthClass.CLIENT, mailbox.take_back),
+        ("POST", "/v1/ports/{share_id}/entries", AuthClass.CLIENT, ports.enter),
     )
     sockets: tuple[tuple[str, AuthClass, SocketHandler], ...] = (
         ("/v1/environments/ws", AuthClass.MACHINE, environments.machine_socket),
         ("/v1/environments/{connection_id}/status/ws", AuthClass.CLIENT, environments.client_socket),
+        ("/v1/ports/ws", AuthClass.MACHINE, ports.machine_socket),
+        ("/v1/ports/streams/{stream_id}/ws", AuthClass.MACHINE, ports.stream_socket),
     )
     table: list[GuardedRoute] = []
     for bare in dict.fromkeys(line[1] for line in http):

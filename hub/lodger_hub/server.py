@@ -13,6 +13,7 @@ import logging
 import resource
 import signal
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -24,7 +25,7 @@ import uvicorn
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Scope
 
-from lodger_hub.access.core.hosts import PublicUrl, public_url
+from lodger_hub.access.core.hosts import PublicUrl, is_own_host, public_url
 from lodger_hub.access.core.lockout import Lockout
 from lodger_hub.access.core.sources import LOOPBACK, Network, networks
 from lodger_hub.access.devices import Devices
@@ -33,6 +34,7 @@ from lodger_hub.access.tokens import prepare_tokens
 from lodger_hub.api.devices import DeviceRoutes
 from lodger_hub.api.environments import Environments
 from lodger_hub.api.mailbox import MailboxRoutes
+from lodger_hub.api.ports import PortRoutes
 from lodger_hub.api.repositories import RepositoryRoutes
 from lodger_hub.app import Handlers, hub_app, routes
 from lodger_hub.errors import BadAddress, HubError
@@ -40,9 +42,12 @@ from lodger_hub.git_host.app import Allowed, Denied, GitHost
 from lodger_hub.git_host.grants import FILE_NAME, Grants, Right
 from lodger_hub.lan.certificate import LanCertificate, lan_addresses, prepare_certificate
 from lodger_hub.mailbox.courier import Courier
+from lodger_hub.open_sockets import OpenSockets
 from lodger_hub.options import DEFAULT_PORT, HubOptions, LanListener, is_loopback
 from lodger_hub.ownership import take_state
 from lodger_hub.pages.site import Site
+from lodger_hub.ports.door import Listening
+from lodger_hub.ports.shares import Shares
 from lodger_hub.reach import Place, Reach, ReachKind
 from lodger_hub.relay.switchboard import Switchboard
 from lodger_hub.sockets import EndingSocket, PromptHttp
@@ -77,10 +82,12 @@ async def serve(options: HubOptions, ready: Callable[[Reach], None] | None = Non
         store = await SqliteHubStore.open(options.state / "hub.db")
         stack.push_async_callback(store.aclose)
         reach = _reach(options, public, listener, lan, certificate)
-        app = await _application(options, store, public, reach, stack)
-        configs = [(listener, _config(app, options, options.tls_certificate, options.tls_key))]
-        if lan is not None and certificate is not None:
-            configs.append((lan, _config(app, options, certificate.certificate, certificate.key)))
+        taken = [(listener, options.host, options.tls_certificate, options.tls_key)]
+        if options.lan is not None and lan is not None and certificate is not None:
+            taken.append((lan, options.lan.host, certificate.certificate, certificate.key))
+        places = [_listening(one, host, cert, key) for one, host, cert, key in taken]
+        app = await _application(options, store, public, reach, places, stack)
+        configs = [(one, _config(app, options, cert, key)) for one, _, cert, key in taken]
         await _serve_on(configs, lambda: (ready or print_ready)(reach))
 
 
@@ -100,7 +107,12 @@ def ready_line(reach: Reach) -> dict[str, object]:
 
 
 async def _application(
-    options: HubOptions, store: HubStore, public: PublicUrl | None, reach: Reach, stack: contextlib.AsyncExitStack
+    options: HubOptions,
+    store: HubStore,
+    public: PublicUrl | None,
+    reach: Reach,
+    listening: Sequence[Listening],
+    stack: contextlib.AsyncExitStack,
 ) -> ASGIApp:
     """Every room of the hub, put together; what has to be ended is put on the stack."""
     book = await prepare_tokens(store, options.state, int(time.time() * 1000))
@@ -108,7 +120,9 @@ async def _application(
     names = options.public_names | {options.host.lower(), *_lan_names(options)}
     gate = Gate(book, lockout, store, names, public, _trusted_proxies(options))
     switchboard = Switchboard(options.limits, store, book.is_live)
-    devices = Devices(store, book, gate, switchboard, options.state)
+    shares = Shares(listening, lambda host: is_own_host(host, names), book.is_live)
+    stack.callback(shares.close_all)
+    devices = Devices(store, book, gate, OpenSockets(switchboard, shares), options.state)
     courier = Courier(store, book.has_device, options.mail)
     memories = _memory_host(options.state, switchboard)
     stack.push_async_callback(memories.aclose)
@@ -119,8 +133,18 @@ async def _application(
         await asyncio.to_thread(Site),
         memories,
         RepositoryRoutes(memories, switchboard.announce_sharing),
+        PortRoutes(shares, gate),
     )
     return hub_app(routes(handlers, gate), gate)
+
+
+def _listening(listener: socket.socket, host: str, certificate: Path | None, key: Path | None) -> Listening:
+    """For what listens beside it, with the same certificate. Raises: OSError."""
+    tls = None
+    if certificate is not None:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(certificate, key)
+    return Listening(host, int(listener.getsockname()[1]), tls)
 
 
 def _config(app: ASGIApp, options: HubOptions, certificate: Path | None, key: Path | None) -> uvicorn.Config:

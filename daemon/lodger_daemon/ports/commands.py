@@ -1,7 +1,8 @@
-"""`lodger_ports`, `lodger_ports_open` and `lodger_ports_close`: Lodger's own commands about ports of boxes.
+"""`lodger_ports` and those below: Lodger's own commands about ports of boxes.
 
     lodger_ports                       answers `ports`, one object each
     lodger_ports_open   port           answers `local_port`
+    lodger_ports_share  port           answers `share`, the name by which the hub lets people in
     lodger_ports_close  port           the port here or the one in the box
 
 Where several boxes have the port, `workspace` or `agent_id` says which is meant.
@@ -9,13 +10,15 @@ Where several boxes have the port, `workspace` or `agent_id` says which is meant
 
 from lodger_daemon.ports.forward import LOOPBACK
 from lodger_daemon.ports.ports import ListedPort, NotOpened, Ports
+from lodger_daemon.ports.sharing import HubShares
 from lodger_daemon.turns.contract import ConversationError
 from lodger_tools.json_value import Json, JsonObject
 
 
 class PortCommands:
-    def __init__(self, ports: Ports) -> None:
+    def __init__(self, ports: Ports, shares: HubShares) -> None:
         self._ports = ports
+        self._shares = shares
 
     async def show(self, command: JsonObject) -> JsonObject:
         del command
@@ -34,6 +37,15 @@ class PortCommands:
         except NotOpened as error:
             raise ConversationError(str(error)) from error
         return {"local_port": local_port, "url": f"http://{LOOPBACK}:{local_port}"}
+
+    async def share(self, command: JsonObject) -> JsonObject:
+        """Raises: ConversationError."""
+        number = _number(command)
+        found = self._one([one for one in self._matching(command) if one.number == number], number)
+        try:
+            return {"share": await self._shares.share(found.box, number)}
+        except NotOpened as error:
+            raise ConversationError(str(error)) from error
 
     async def close(self, command: JsonObject) -> JsonObject:
         """Raises: ConversationError."""

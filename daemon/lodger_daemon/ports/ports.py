@@ -9,6 +9,7 @@ await ports.close(box, 5173)
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -97,9 +98,27 @@ class Ports:
         self._some = asyncio.Event()
         """Set while there are boxes."""
         self._ending: set[asyncio.Task[None]] = set()
+        self._closing: Callable[[str, int], None] = lambda box, port: None
 
     def let_ask(self, asker: PortAsker) -> None:
         self._asker = asker
+
+    def tell_of_closing(self, closing: Callable[[str, int], None]) -> None:
+        """
+        Args:
+            closing: called with the box and its port whenever an open port is closed.
+        """
+        self._closing = closing
+
+    def is_open(self, name: str, number: int) -> bool:
+        box = self._boxes.get(name)
+        return box is not None and number in box.forwards
+
+    async def dial(self, name: str, number: int) -> socket.socket:
+        """A connection to what listens at an open port. Raises: NotOpened, NotReached."""
+        if not self.is_open(name, number):
+            raise NotOpened(f"port {number} is not open")
+        return await self._boxes[name].dialler.dial(number)
 
     async def box_started(self, found: FoundBox) -> None:
         if found.record.key.profile in WITH_NETWORK:
@@ -120,8 +139,9 @@ class Ports:
         box.dialler.close()
         if box.asking is not None:
             box.asking.cancel()
-        for forward in box.forwards.values():
+        for number, forward in box.forwards.items():
             forward.close()
+            self._closing(box.found.folder.name, number)
 
     async def keep_looking(self, boxes: RunningBoxes) -> None:
         while True:
@@ -238,6 +258,7 @@ class Ports:
             box.by_person.discard(number)
             box.book = offers.settled(box.book, number, PortState.DENIED, self._clock.wall())
             if forward is not None:
+                self._closing(box.found.folder.name, number)
                 await forward.aclose()
             await self._keep(box)
         self._noted(box, action, number, "a person")

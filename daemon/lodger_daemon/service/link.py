@@ -12,10 +12,12 @@ from lodger_daemon.clients.peers import PortOwner, owner_of_port
 from lodger_daemon.clients.router import Router
 from lodger_daemon.clock import Clock
 from lodger_daemon.memory.remote import MemoryRemote
+from lodger_daemon.ports.sharing import HubAddress
 from lodger_daemon.randomness import Rng
 from lodger_daemon.service.options import DaemonOptions
 from lodger_daemon.service.settings import Settings
 from lodger_daemon.uplink.link import Uplink
+from lodger_daemon.uplink.registration import make_tls
 from lodger_daemon.uplink.router import HubHearer
 from lodger_daemon.uplink.timing import UplinkTiming
 from lodger_daemon.version import VERSION
@@ -65,6 +67,14 @@ class Hub:
             return self.port_owner() in (PortOwner.OURS, PortOwner.UNKNOWN)
 
         return MemoryRemote(self.url, token_or_none, is_trusted, self.ca_file)
+
+    def address(self) -> HubAddress:
+        """For connections beside the uplink."""
+
+        async def token() -> str:
+            return await asyncio.to_thread(self.token)
+
+        return HubAddress(self.url.rstrip("/"), token, lambda: make_tls(self.ca_file))
 
     def uplink(
         self,

@@ -31,6 +31,7 @@ from lodger_daemon.notifications.stop_command import StopCommand
 from lodger_daemon.notifications.tasks import Tasks
 from lodger_daemon.ports.commands import PortCommands
 from lodger_daemon.ports.ports import Ports
+from lodger_daemon.ports.sharing import HubShares
 from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.randomness import SystemRng
 from lodger_daemon.service.box_requests import BoxRequests
@@ -181,6 +182,7 @@ class _Rooms:
     network: Network
     tasks: Tasks
     ports: Ports
+    shares: HubShares
 
 
 async def _run(
@@ -273,7 +275,7 @@ async def _make_rooms(
     )
     stack.push_async_callback(network.aclose)
     await network.start()
-    ports = _make_ports(foundation, stack)
+    ports, shares = _make_ports(foundation, hub, stack)
     overflow = OverflowFolder(paths.overflow, OverflowOwner(*owner) if (owner := requests.owner()) else None)
     boxes = BoxManager(
         paths.boxes,
@@ -325,15 +327,17 @@ async def _make_rooms(
     stack.push_async_callback(tasks.aclose)
     return _Rooms(
         conversations, memory, models, spend, boxes, questions, external, rules, overflow, folders, workplaces, history,
-        network, tasks, ports,
+        network, tasks, ports, shares,
     )  # fmt: skip
 
 
-def _make_ports(foundation: _Foundation, stack: contextlib.AsyncExitStack) -> Ports:
+def _make_ports(foundation: _Foundation, hub: Hub | None, stack: contextlib.AsyncExitStack) -> tuple[Ports, HubShares]:
     rules = PersonsPorts(foundation.settings_file, foundation.settings)
     ports = Ports(rules, foundation.clock, foundation.audit.note, asks=foundation.settings.ports.ask)
     stack.push_async_callback(ports.aclose)
-    return ports
+    shares = HubShares(ports, None if hub is None else hub.address())
+    stack.push_async_callback(shares.aclose)
+    return ports, shares
 
 
 async def _start_models(options: DaemonOptions, foundation: _Foundation, stack: contextlib.AsyncExitStack) -> Models:
@@ -394,7 +398,7 @@ def _make_router(
     clock_watch: ClockWatch,
     uplink_status: Callable[[], Any],
 ) -> Router:
-    port_commands = PortCommands(rooms.ports)
+    port_commands = PortCommands(rooms.ports, rooms.shares)
     care = MemoryCare(rooms.memory, rooms.conversations)
     report = StatusReport(
         name=foundation.name,
@@ -435,6 +439,7 @@ def _make_router(
                 "lodger_background_stop": StopCommand(rooms.tasks, rooms.boxes).answer,
                 "lodger_ports": port_commands.show,
                 "lodger_ports_open": port_commands.open,
+                "lodger_ports_share": port_commands.share,
                 "lodger_ports_close": port_commands.close,
                 "lodger_export": porting.export,
                 "lodger_import": porting.import_,

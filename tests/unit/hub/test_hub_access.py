@@ -20,12 +20,14 @@ from lodger_hub.access.tokens import TokenBook, prepare_tokens
 from lodger_hub.api.devices import DeviceRoutes
 from lodger_hub.api.environments import Environments
 from lodger_hub.api.mailbox import MailboxRoutes
+from lodger_hub.api.ports import PortRoutes
 from lodger_hub.api.repositories import RepositoryRoutes
 from lodger_hub.app import Handlers, hub_app, routes
 from lodger_hub.git_host.app import Allowed, GitHost
 from lodger_hub.mailbox.courier import Courier
 from lodger_hub.options import RelayLimits
 from lodger_hub.pages.site import Site
+from lodger_hub.ports.shares import Shares
 from lodger_hub.reach import Reach
 from lodger_hub.relay.switchboard import Switchboard
 from lodger_hub.store.contract import TokenRole
@@ -51,10 +53,13 @@ EXPECTED = {
     ("POST", "/v1/machines/{device_id}/release"): AuthClass.OWNER,
     ("GET", "/v1/machines/{device_id}/mailbox"): AuthClass.CLIENT,
     ("DELETE", "/v1/machines/{device_id}/mailbox/{client_message_id}"): AuthClass.CLIENT,
+    ("POST", "/v1/ports/{share_id}/entries"): AuthClass.CLIENT,
     ("GET", ""): AuthClass.PUBLIC,
     ("GET", "/{path:path}"): AuthClass.PUBLIC,
     ("WS", "/v1/environments/ws"): AuthClass.MACHINE,
     ("WS", "/v1/environments/{connection_id}/status/ws"): AuthClass.CLIENT,
+    ("WS", "/v1/ports/ws"): AuthClass.MACHINE,
+    ("WS", "/v1/ports/streams/{stream_id}/ws"): AuthClass.MACHINE,
     ("*", "/v1/git"): AuthClass.GIT,
 }
 ROLES = {
@@ -93,6 +98,7 @@ class Door:
             Site(state / "page"),
             memory,
             RepositoryRoutes(memory, lambda _: None),
+            PortRoutes(Shares((), lambda _: True, tokens.is_live), gate),
         )
         self.table = routes(handlers, gate)
         self.app = hub_app(self.table, gate)
