@@ -9,12 +9,14 @@ import pytest
 
 from lodger_daemon.memory.contract import SyncOutcome, SyncStatus
 from lodger_daemon.memory.core.git_addresses import parse_git_address
+from lodger_daemon.memory.core.writers import WriterKind, WriterState
 from lodger_daemon.memory.remote import ForeignRemote, MemoryRemote, Remote
 from support.foreign_git_host import running_foreign_host
 from support.git_host_server import TOKEN, running_git_host
 from support.memory_conflicts import in_order
 from support.memory_machines import AGENT, CARD, Machine, note
 from support.plain_boxes import agent_git
+from support.writer_machines import make_writers, open_database, write_in
 
 KINDS = ("hub", "foreign")
 AUTOCRLF = "[core]\n\tautocrlf = true\n\teol = crlf\n\tsafecrlf = false\n"
@@ -123,6 +125,39 @@ async def test_the_same_line_conflicts_and_neither_side_is_lost(tmp_path: Path, 
         assert (laptop.checkout / "fact.md").read_text() == note("green on Mondays, else red")
         assert laptop.published.is_ancestor(theirs, place.head())
         in_order(laptop, desktop)
+
+
+async def test_a_background_writer_merges_over_what_another_machine_pushed(tmp_path: Path, place: Place) -> None:
+    async with laptop_and_desktop(tmp_path, place) as (laptop, desktop):
+        database = open_database(desktop)
+        writers = make_writers(desktop, database)
+        try:
+            opened = await writers.open(AGENT, WriterKind.REFLECTION)
+            write_in(opened, "fact.md", note("blue\n\nSaid twice."))
+            write_in(opened, "habits.md", note("Rises early.", "habits"))
+            laptop.commit("key.md", note("The key is under the stone.", "key"))
+            laptop.commit("about-me.md", (laptop.checkout / "about-me.md").read_text() + "\nI am at the sea.\n")
+            assert (await laptop.end_turn()).outcome is SyncOutcome.PUSHED
+            pushed = place.head()
+            ended = await writers.done(opened.id, "Two habits.")
+            assert ended.state is WriterState.MERGED
+            assert (await desktop.memory.settled(AGENT, 30)).outcome is SyncOutcome.PUSHED
+            # Without a merge commit: over what was pushed, in the order in which it was written.
+            log = agent_git(place.repository, "log", "--format=%P", f"{pushed}..main").split()
+            assert log[-1] == pushed
+            assert len(log) == 2
+            assert "under the stone" in (desktop.checkout / "key.md").read_text()
+            await a_turn_begins(laptop, place)
+            for machine in (laptop, desktop):
+                assert (machine.checkout / "fact.md").read_text() == note("blue\n\nSaid twice.")
+                assert (machine.checkout / "habits.md").read_text() == note("Rises early.", "habits")
+                assert "I am at the sea." in (machine.checkout / "about-me.md").read_text()
+                assert machine.memory.reminders(AGENT) == ()
+                assert machine.published.head() == place.head()
+            in_order(laptop, desktop)
+        finally:
+            await writers.aclose()
+            await database.aclose()
 
 
 async def test_a_global_core_autocrlf_changes_nothing(
