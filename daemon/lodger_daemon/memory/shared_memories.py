@@ -20,7 +20,16 @@ from lodger_daemon.memory.checkout import Checkout
 from lodger_daemon.memory.contract import SyncOutcome
 from lodger_daemon.memory.core.commits import Identity
 from lodger_daemon.memory.core.first_files import first_shared_files
-from lodger_daemon.memory.core.shared import Attach, Change, Detach, ShareRole, Widen, budget_bytes, changes
+from lodger_daemon.memory.core.shared import (
+    Attach,
+    Change,
+    Detach,
+    ShareRole,
+    Widen,
+    budget_bytes,
+    changes,
+    words_of_others,
+)
 from lodger_daemon.memory.core.sync_state import SyncState, reminders_for, subject_of
 from lodger_daemon.memory.errors import MemoryFailure, MemoryUnavailable
 from lodger_daemon.memory.founding import Adopted, NotHad, NotThere, found
@@ -224,7 +233,7 @@ class SharedMemories:
             return "Attached to you now:\n" + await self._part(one, head, budget_bytes(attached))
         if not await room.local(room.published.has, old):
             return f"The shared memory {one.name} changed; read it again."
-        return await room.local(summarise_change, room.published, old, head, one.name)
+        return words_of_others(await room.local(summarise_change, room.published, old, head, one.name))
 
     async def _part(self, one: SharedOne, head: str, limit_bytes: int) -> str:
         room = one.sync.room
@@ -262,6 +271,7 @@ class SharedMemories:
 
     async def _carry_out(self, agent_id: AgentId, known: _Attached, change: Change) -> None:
         local, folders = self._workings.threads.local, self._folders
+        self._workings.seam("before changing what is attached")
         match change:
             case Attach(name, role):
                 await _on(local, folders.attach, agent_id, name, role)
@@ -282,6 +292,7 @@ class SharedMemories:
                 known.ones[name] = self._make(agent_id, name, ShareRole.WRITE)
             case _:
                 assert_never(change)
+        self._workings.seam("after changing what is attached")
         await self._places.boxes_changed(agent_id)
 
     async def _prepare(self, agent_id: AgentId, one: SharedOne) -> None:
