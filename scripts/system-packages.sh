@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Make sure bubblewrap, ripgrep and git are there; as root also the user that boxes run as.
-# With the argument `test`, also a Chromium for the page's tests, a keyring for those of keys, and a kernel for those of limits.
+# With the argument `test`, also a Chromium for the page's tests, a keyring for those of keys, a kernel for those of limits,
+# and an ssh server, which is not left running.
 # Not root: print the one line to type, and go on (lodger doctor says what is missing).
 set -u
 missing=()
+new_sshd=
 [ -x /usr/bin/bwrap ] || missing+=(bubblewrap)
 command -v rg > /dev/null || missing+=(ripgrep)
 command -v git > /dev/null || missing+=(git)
@@ -16,6 +18,11 @@ if [ "${1:-}" = test ] && [ "$(uname)" = Linux ]; then
   command -v dbus-daemon > /dev/null || missing+=(dbus)
   # Tests of control groups start a kernel that has them.
   command -v linux.uml > /dev/null || missing+=(user-mode-linux)
+  # Tests of git over ssh start an sshd of their own.
+  if ! PATH="$PATH:/usr/sbin" command -v sshd > /dev/null; then
+    if command -v pacman > /dev/null; then missing+=(openssh); else missing+=(openssh-server); fi
+    new_sshd=1
+  fi
 fi
 # As root, boxes run as a user of their own; setfacl is how it is let into a folder of the person's.
 [ "$(id -u)" != 0 ] || command -v setfacl > /dev/null || missing+=(acl)
@@ -34,7 +41,15 @@ if [ "$(uname)" = Linux ] && [ ${#missing[@]} -gt 0 ]; then
     echo "Installing ${missing[*]}"
     log=$(mktemp)
     if command -v apt-get > /dev/null; then apt-get update > "$log" 2>&1; fi
-    if ! DEBIAN_FRONTEND=noninteractive $install >> "$log" 2>&1; then
+    # Debian starts a server as it installs it; nobody asked for one that others can log in to.
+    [ -z "$new_sshd" ] || ! command -v systemctl > /dev/null || systemctl mask ssh.service ssh.socket > /dev/null 2>&1
+    DEBIAN_FRONTEND=noninteractive $install >> "$log" 2>&1
+    failed=$?
+    if [ -n "$new_sshd" ] && command -v systemctl > /dev/null; then
+      systemctl unmask ssh.service ssh.socket > /dev/null 2>&1
+      systemctl disable ssh.service ssh.socket > /dev/null 2>&1
+    fi
+    if [ "$failed" != 0 ]; then
       tail -n 20 "$log"
       echo "Could not install ${missing[*]}. Install them yourself, then try again."
       exit 1
@@ -42,6 +57,7 @@ if [ "$(uname)" = Linux ] && [ ${#missing[@]} -gt 0 ]; then
     rm -f "$log"
   else
     echo "Lodger needs ${missing[*]}. Type this once: sudo $install"
+    [ -z "$new_sshd" ] || echo "Tests alone need the ssh server; where it was started: sudo systemctl disable --now ssh"
   fi
 fi
 
