@@ -1,17 +1,20 @@
 """`lodger status`: what is true now, each fact with its age. Its JSON is documented in docs/status.md."""
 
 import asyncio
+import contextlib
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from lodger_cli.checks.machine import git
-from lodger_cli.places import local_daemon
+from lodger_cli.places import local_daemon, paths
 from lodger_cli.plain import plain
 from lodger_cli.status_lines import status_lines
 from lodger_cli.terminal import Exit, fail, say, say_json
 from lodger_cli.units.look import look
 from lodger_cli.wire import WireError
+from lodger_tools.box.record import is_alive, read_record
 
 Facts = dict[str, Any]
 
@@ -39,11 +42,25 @@ def filled(facts: Facts) -> Facts:
     }
 
 
+def left_behind(boxes: Path) -> list[str]:
+    """What goes on without a daemon: boxes in which something runs outlive it."""
+    lines = []
+    with contextlib.suppress(OSError):
+        for folder in sorted(boxes.iterdir()):
+            record = read_record(folder)
+            if record is not None and is_alive(folder):
+                lines.append(
+                    f"A box of {record.key.agent_id} in {record.key.workspace} goes on without it, because work runs "
+                    f"there; the next daemon takes it up. Its end: kill -9 {record.runner_pid}"
+                )
+    return lines
+
+
 def status(*, as_json: bool) -> None:
     try:
         facts = asyncio.run(daemon_facts())
     except WireError as error:
-        fail(str(error), Exit.UNREACHABLE, as_json=as_json)
+        fail("\n".join((str(error), *left_behind(paths().boxes))), Exit.UNREACHABLE, as_json=as_json)
     service = look()
     facts["service"] = None if service is None else {"verdict": service.verdict, "found": service.found}
     facts["git"] = {key: value for key, value in asdict(git()).items() if key in ("verdict", "found")}

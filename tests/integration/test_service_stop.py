@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from support.notify_socket import NotifySocket
-from support.program_client import bash, local_client, open_conversation, script
-from support.programs import Endpoint, World, new_world, until
+from support.program_client import Client, bash, local_client, open_conversation, script
+from support.programs import Endpoint, Home, World, new_world, until
 
 STOP_LIMIT_S = 10.0
 """A third of the unit's TimeoutStopSec."""
@@ -41,14 +41,18 @@ async def test_sigterm_leaves_the_running_call_to_its_box_and_the_next_daemon_co
         await until(lambda: home.marks() == ["begun"], "the command runs")
         if hub is not None:
             os.kill(hub.pid, signal.SIGSTOP)
-        boxes = {box.record.runner_pid for box in home.boxes()}
+        boxes = working(home)
         began = asyncio.get_running_loop().time()
         assert await program.stop(STOP_LIMIT_S) == 0
         took_s = asyncio.get_running_loop().time() - began
     await manager.word("STOPPING=1")
     manager.close()
     print(f"stopped in {took_s:.2f} s with a command running and the hub {hub_is}")
-    assert {box.record.runner_pid for box in home.boxes()} == boxes, "the box outlives the daemon"
+    assert boxes and working(home) == boxes, "the box outlives the daemon"
+    if hub is None:
+        told = await world.run(home, "status")
+        assert told.code != 0
+        assert f"in {home.workspace} goes on without it" in told.err
     (home.workspace / "gate").touch()
     await until(lambda: home.marks() == ["begun", "ended"], "the command goes on without a daemon")
     # Still frozen: the next daemon must not wait for it.
@@ -57,6 +61,35 @@ async def test_sigterm_leaves_the_running_call_to_its_box_and_the_next_daemon_co
     assert home.marks() == ["begun", "ended"], "nothing ran twice"
     if hub is not None:
         os.kill(hub.pid, signal.SIGCONT)
+
+
+async def test_a_stop_leaves_no_box_in_which_nothing_runs(world: World) -> None:
+    home, endpoint = world.home("a"), await world.endpoint()
+    program = await world.daemon(home, endpoint=endpoint)
+    async with local_client(home.socket) as client:
+        conversation = await open_conversation(client, cwd=home.workspace)
+        await conversation.turn(script({"calls": [bash("true")]}, {"text": "done"}))
+        assert working(home)
+        agent = conversation.runtime["agent_id"]
+        await client.request({"type": "lodger_memory_settled", "agent_id": agent, "limit_s": 30})
+        # What came to memory with the turn is looked at in that box too.
+        await until_calls_end(client)
+    assert await program.stop(STOP_LIMIT_S) == 0
+    assert home.boxes() == ()
+    assert "goes on" not in (await world.run(home, "status")).err
+
+
+async def until_calls_end(client: Client) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            told = await client.request({"type": "lodger_status"})
+            if not any(box["running_calls"] for box in told["status"]["boxes"]):
+                return
+
+
+def working(home: Home) -> set[int]:
+    """The boxes on the workspace."""
+    return {box.record.runner_pid for box in home.boxes() if box.record.key.workspace == str(home.workspace)}
 
 
 async def endpoint_hears(endpoint: Endpoint, word: str) -> None:

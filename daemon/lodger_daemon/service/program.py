@@ -322,7 +322,7 @@ async def _make_rooms(
     delivery.to(conversations)
     boxed.let_ask(conversations.git_asker)
     # In this order, so that the calls of stopped turns go on in their boxes and the next daemon collects them.
-    stack.push_async_callback(conversations.aclose, boxes.aclose)
+    stack.push_async_callback(conversations.aclose, boxes.leave)
     stack.push_async_callback(workplaces.aclose)
     stack.push_async_callback(tasks.aclose)
     return _Rooms(

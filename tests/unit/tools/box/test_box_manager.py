@@ -306,6 +306,26 @@ async def test_an_idle_box_ends_and_a_busy_one_does_not(rig: Rig) -> None:
     await until(lambda: manager.statuses() == () and list(rig.boxes.iterdir()) == [])
 
 
+async def test_a_stop_in_good_order_ends_the_boxes_in_which_nothing_runs(rig: Rig) -> None:
+    manager = rig.daemon()
+    keys = {name: BoxKey(name, str(rig.workspace)) for name in ("idle", "left", "background", "runs")}
+    await manager.run(keys["idle"], rig.call(RunCommand("true")))
+    await manager.run(keys["left"], rig.call(RunCommand("sleep 28 >/dev/null 2>&1 &")))
+    await manager.begin(keys["background"], rig.call(RunCommand("sleep 28", None), "in the background"))
+    running = asyncio.create_task(manager.run(keys["runs"], rig.call(RunCommand("touch began; sleep 28"), "now")))
+    await until((rig.workspace / "began").exists)
+    folders = {box.record.key: box.folder for box in records.find_boxes(rig.boxes)}
+    await manager.leave()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert {box.record.key for box in records.find_boxes(rig.boxes)} == {*keys.values()} - {keys["idle"]}
+    assert not folders[keys["idle"]].exists()
+    later = rig.daemon()
+    await later.start()
+    assert {status.key for status in later.statuses()} == {*keys.values()} - {keys["idle"]}
+    assert (await later.run(keys["idle"], rig.call(RunCommand("echo anew")))).text == "anew\n"
+
+
 async def test_the_records_are_private_and_a_wrong_token_is_refused(rig: Rig) -> None:
     await rig.run(RunCommand("true"))
     (folder,) = rig.boxes.iterdir()
