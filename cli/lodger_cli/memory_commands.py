@@ -135,6 +135,25 @@ def memory_shared(agent: Agent = "", as_json: Json = False) -> None:
     run(agent, as_json=as_json)
 
 
+@memory.command("writers")
+def memory_writers(
+    writer: Annotated[str, typer.Argument(metavar="[ID]", help="Only this one.")] = "",
+    cancel: Annotated[bool, typer.Option("--cancel", help="End it; what it has written is kept.")] = False,
+    merge: Annotated[bool, typer.Option("--merge", help="Merge what is kept of it.")] = False,
+    drop: Annotated[bool, typer.Option("--drop", help="Throw away what is kept of it.")] = False,
+    agent: Agent = "",
+    as_json: Json = False,
+) -> None:
+    """List who wrote in the memory in the background, latest first."""
+    from lodger_cli.memory_writers import writers as run
+    from lodger_cli.terminal import Exit, fail
+
+    actions = [name for name, wanted in (("cancel", cancel), ("merge", merge), ("drop", drop)) if wanted]
+    if len(actions) > 1 or (actions and not writer):
+        fail("give one ID and one of --cancel, --merge and --drop", Exit.USAGE)
+    run(agent, writer, actions[0] if actions else "", as_json=as_json)
+
+
 @memory.command("export")
 def memory_export(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Made by this; may not be there yet.")],

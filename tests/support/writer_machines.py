@@ -1,5 +1,6 @@
 """A machine whose agent has background writers: as `memory_machines`, with a database."""
 
+import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -41,14 +42,7 @@ class WriterMachine:
         return await self.database.read(lambda connection: memory_writer_rows.mark(connection, AGENT, kind))
 
     async def say(self, *texts: str) -> None:
-        """Messages of the agent's conversation."""
-
-        def write(connection) -> None:
-            for text in texts:
-                new = NewMessage(MessageId(f"message-{text}"), MessageKind.USER, {"text": text}, WallTime(1.0))
-                message_rows.append(connection, TALK, new)
-
-        await self.database.write(write)
+        await say(self.database, *texts)
 
     def refs(self) -> list[str]:
         """Those that writers left in published."""
@@ -85,6 +79,17 @@ def make_writers(machine: Machine, database: Database, seam: Callable[[str], Non
 
 def open_database(machine: Machine) -> Database:
     return Database.open(machine.paths.database, clock=SystemClock())
+
+
+async def say(database: Database, *texts: str) -> None:
+    """Messages of the agent's conversation."""
+
+    def write(connection: sqlite3.Connection) -> None:
+        for text in texts:
+            new = NewMessage(MessageId(f"message-{text}"), MessageKind.USER, {"text": text}, WallTime(1.0))
+            message_rows.append(connection, TALK, new)
+
+    await database.write(write)
 
 
 async def make_conversation(database: Database) -> None:

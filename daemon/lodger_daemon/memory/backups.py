@@ -24,7 +24,7 @@ from lodger_tools.validator.commit import validate_commit
 from lodger_tools.validator.findings import Finding
 from lodger_tools.validator.objects import MODE_PROGRAM
 
-_KEPT: Final = ("refs/lodger/conflict", "refs/lodger/rescue", "refs/lodger/pending")
+_KEPT: Final = ("refs/lodger/conflict", "refs/lodger/rescue", "refs/lodger/pending", "refs/lodger/writers")
 """Beside main; everything else says only where a machine is."""
 _NAMES: Final = "refs/lodger/backup-of/"
 """A ref of this name in the bundle says whose memory it is."""

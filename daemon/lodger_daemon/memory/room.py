@@ -37,7 +37,7 @@ from lodger_daemon.memory.kept_gits import RefChange
 from lodger_daemon.memory.published import CHECKOUT, Published
 from lodger_daemon.memory.reading import added_paths, compile_memory, fullness_of
 from lodger_daemon.memory.settling import Decision, Settled, SettleResult, Whole, settle
-from lodger_tools.box.contract import Boxes, BoxKey
+from lodger_tools.box.contract import Boxes, BoxKey, BoxProfile
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -225,8 +225,10 @@ class AgentRoom:
         raise GitFailed("update-ref", None, "main kept moving")
 
     def tool_call_runs(self) -> bool:
+        """Whether one may be at work in the checkout; background writers work elsewhere, and long."""
         agent = self.checkout.agent_id
-        return any(status.running_calls > 0 for status in self._boxes.statuses() if status.key.agent_id == agent)
+        keys = [status.key for status in self._boxes.statuses() if status.running_calls > 0]
+        return any(key.agent_id == agent and key.profile is not BoxProfile.MEMORY_WORKER for key in keys)
 
     async def _import(self, box: BoxKey) -> ImportReport:
         head = await self.checkout.head(box)

@@ -96,7 +96,7 @@ class Writers:
     async def start(self) -> None:
         """Take up what an earlier daemon left; boxes must have been adopted. Raises: StoreError."""
         before = WallTime(self._clock.wall() - KEPT_S)
-        await self._database.write(lambda connection: rows.forget(connection, before))
+        self._database.write_soon(lambda connection: rows.forget(connection, before))
         still_open = await self._database.read(rows.open_ones)
         for writer in still_open:
             self._own(self._keep_settling(writer.id, "the daemon ended while it ran"))

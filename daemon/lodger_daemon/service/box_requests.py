@@ -8,6 +8,7 @@ from typing import Final
 from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.core.shared import ShareRole
 from lodger_daemon.memory.shared_folders import SharedFolders
+from lodger_daemon.memory.work_trees import WorkTrees
 from lodger_daemon.network.network import WITH_NETWORK, proxy_environment
 from lodger_daemon.paths import Paths
 from lodger_daemon.service.folder_boxes import PERSON
@@ -22,6 +23,8 @@ from lodger_tools.output.overflow import OverflowFolder
 MEMORY_FOLDER_NAME: Final = "memory"
 SHARED_FOLDER_NAME: Final = "shared-memory"
 """Beside it; in it one folder for each memory that the agent shares."""
+READS_FOLDER_NAME: Final = "to-read"
+"""In the boxes of background writers of memory."""
 _SYSTEM_PATH: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _TOOLCHAINS: Final = (".local/bin", ".cargo/bin", ".volta/bin", ".deno/bin", ".bun/bin", ".pyenv/shims", "go/bin")
 _PASSED_ON: Final = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "COLORTERM")
@@ -45,6 +48,11 @@ class BoxRequests:
         """Where every box of an agent shows a memory that it shares."""
         return str(self._paths.home / SHARED_FOLDER_NAME / name)
 
+    @property
+    def reads_inside(self) -> str:
+        """Where the box of a background writer shows what it is given to read."""
+        return str(self._paths.home / READS_FOLDER_NAME)
+
     def user(self) -> BoxUser:
         """Raises: SandboxUnavailable, naming the command that makes the user."""
         return box_user(self._settings.machine.box_user if os.getuid() == 0 else None)
@@ -67,8 +75,10 @@ class BoxRequests:
         if key.agent_id == PERSON:
             return self._request(key.workspace, key.profile, (), {})
         if key.profile is BoxProfile.MEMORY_WORKER:
-            # Its workspace is a checkout, and that is all it has to do with.
-            return self._request(key.workspace, key.profile, (), {})
+            # Its workspace is a checkout or a writer's tree, and that is all it may write.
+            reads = WorkTrees(self._paths.agents).reads_beside(key.workspace)
+            shown = () if reads is None else (Mount(str(reads), self.reads_inside),)
+            return self._request(key.workspace, key.profile, shown, {})
         network = proxy_environment() if key.profile in WITH_NETWORK else {}
         checkout = str(self.checkout(AgentId(key.agent_id)))
         mounts = (

@@ -23,6 +23,7 @@ from lodger_daemon.clients.router import Router
 from lodger_daemon.clients.services import ClientServices
 from lodger_daemon.clients.tokens import CapabilityToken, ensure_token
 from lodger_daemon.memory.memory import Memory
+from lodger_daemon.memory.writers import Writers
 from lodger_daemon.models.gateway import Models
 from lodger_daemon.network.audit import NetworkAudit
 from lodger_daemon.network.network import Network
@@ -46,6 +47,7 @@ from lodger_daemon.service.machine import Machine
 from lodger_daemon.service.memory_care import MemoryCare
 from lodger_daemon.service.memory_commands import MemoryCommands
 from lodger_daemon.service.memory_hosts import make_memory
+from lodger_daemon.service.memory_writers import WriterCommands, make_writers, take_up
 from lodger_daemon.service.options import DaemonOptions, ListenOptions
 from lodger_daemon.service.own_secrets import OwnSecrets
 from lodger_daemon.service.ownership_watch import watch_ownership
@@ -210,7 +212,11 @@ async def _run(
     def uplink_status() -> UplinkStatus | None:
         return uplinks[0].status() if uplinks else None
 
-    router = _make_router(options, foundation, rooms, sandbox, clock_watch, uplink_status)
+    writers = make_writers(
+        options.paths, foundation.database, rooms.memory, rooms.boxes, foundation.requests, foundation.clock
+    )
+    stack.push_async_callback(writers.aclose)
+    router = _make_router(options, foundation, rooms, sandbox, clock_watch, uplink_status, writers)
     stack.push_async_callback(router.aclose)
     server, address = await _listen(options, foundation, router)
     stack.push_async_callback(server.aclose)
@@ -231,7 +237,7 @@ async def _run(
         tasks = [group.create_task(uplink.run()) for uplink in uplinks]
         tasks.append(group.create_task(words.run()))
         # Also without a call to run: boxes of an earlier daemon must be seen, and ended when they stay idle.
-        tasks.append(group.create_task(rooms.boxes.start()))
+        tasks.append(group.create_task(take_up(rooms.boxes, writers)))
         tasks.append(group.create_task(_ask_persons_tools(options, foundation.settings, rooms.network)))
         tasks.append(group.create_task(rooms.ports.keep_looking(rooms.boxes)))
         tasks.append(group.create_task(sandbox.keep_looking()))
@@ -397,6 +403,7 @@ def _make_router(
     sandbox: SandboxCheck,
     clock_watch: ClockWatch,
     uplink_status: Callable[[], Any],
+    writers: Writers,
 ) -> Router:
     port_commands = PortCommands(rooms.ports, rooms.shares)
     care = MemoryCare(rooms.memory, rooms.conversations)
@@ -434,6 +441,7 @@ def _make_router(
                 "lodger_memory_state": care.state,
                 "lodger_memory_sync": care.sync,
                 "lodger_memory_resolve": care.resolve,
+                "lodger_memory_writers": WriterCommands(writers, rooms.conversations).answer,
                 "lodger_memory_shared": care.shared,
                 "lodger_search": SearchCommand(rooms.history).answer,
                 "lodger_background_stop": StopCommand(rooms.tasks, rooms.boxes).answer,

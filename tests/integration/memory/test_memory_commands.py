@@ -1,11 +1,16 @@
 """`lodger memory …` as a person types it: two machines, the real hub, real boxes and real git."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from lodger_daemon.identity import AgentId
+from lodger_daemon.memory.core.writers import WriterKind
+from lodger_daemon.paths import Paths
 from support.program_client import local_client, open_conversation, remember, script
 from support.programs import LODGER, Home, Ran, World, free_port, new_world
+from support.writer_daemon import writer_daemon
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -111,3 +116,47 @@ async def _there_and_back(world: World) -> None:
         "changed": True,
     }
     assert "Ingrid rules it." in (await memory(other, "show", "harbour.md")).ok().out
+
+
+async def test_writers_are_seen_and_what_is_kept_of_one_is_merged_or_dropped() -> None:
+    async with new_world("writers") as world:
+        await _look_after_writers(world)
+
+
+async def _look_after_writers(world: World) -> None:
+    endpoint, home = await world.endpoint(), world.home("one")
+    program = await world.daemon(home, endpoint=endpoint)
+    async with local_client(home.socket) as client:
+        agent = str((await open_conversation(client, cwd=home.workspace)).runtime["agent_id"])
+    assert (await world.run(home, "memory", "writers")).ok().out == "Nobody has written in the background.\n"
+    await program.stop()
+    paths = Paths(home.lodger / "config", home.state, home.workspace, home.home)
+    async with writer_daemon(paths, AgentId(agent)) as cut_off:
+        for kind, name in ((WriterKind.REFLECTION, "one"), (WriterKind.REPAIR, "two")):
+            opened = await cut_off.writers.open(AgentId(agent), kind)
+            text = f"cat >{name}.md <<'END'\n{note(name)}END\ngit add {name}.md && git commit -q -m {name}"
+            await cut_off.does(opened, text)
+
+    program = await world.daemon(home, endpoint=endpoint)
+    found = []
+    async with asyncio.timeout(60):
+        while [one["state"] for one in found] != ["rescued", "rescued"]:
+            found = (await world.run(home, "memory", "writers", "--json")).ok().json
+    repair, reflection = found
+    assert (repair["kind"], reflection["kind"]) == ("repair", "reflection")
+    listed = (await world.run(home, "memory", "writers", reflection["writer_id"])).ok()
+    assert "why: the daemon ended while it ran" in listed.out
+    assert "--merge or --drop" in listed.err
+    assert "+one" in (await world.run(home, "memory", "diff", reflection["tip"])).ok().out
+    wrong = await world.run(home, "memory", "writers", "--merge")
+    assert (wrong.code, (await world.run(home, "memory", "writers", "nobody", "--drop")).code) == (2, 1)
+    merged = (await world.run(home, "memory", "writers", reflection["writer_id"], "--merge", "--json")).ok().json
+    assert [one["state"] for one in merged] == ["merged"]
+    assert "one" in (await world.run(home, "memory", "show", "one.md")).ok().out
+    again = await world.run(home, "memory", "writers", reflection["writer_id"], "--cancel")
+    assert (again.code, "has ended already" in again.err) == (1, True)
+    dropped = (await world.run(home, "memory", "writers", repair["writer_id"], "--drop", "--json")).ok().json
+    assert [one["state"] for one in dropped] == ["abandoned"]
+    assert (await world.run(home, "memory", "show", "two.md")).code == 1
+    assert list((home.state / "agents" / agent / "writers").iterdir()) == []
+    await program.stop()
