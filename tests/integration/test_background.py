@@ -125,33 +125,41 @@ async def test_a_command_that_takes_long_goes_on_by_itself(world: World) -> None
 
 
 async def test_r5_a_long_build_outlives_three_restarts_and_an_upgrade(world: World) -> None:
-    """A daemon that is killed, one that is killed with a client waiting, one that ends in good order, and a newer one
-    whose boxes would be other boxes: the build goes on, and its output and exit code arrive once."""
+    """Three daemons, two killed and one ended in good order, then one that is ended for a newer one whose boxes would be
+    other boxes: the build goes on, and its output and exit code arrive once."""
     home, endpoint = world.home("a"), await world.endpoint()
     make_gate(home)
     program = await world.daemon(home, endpoint=endpoint)
     async with local_client(home.socket) as client:
         conversation = await open_conversation(client, cwd=home.workspace)
         await conversation.turn(script({"calls": [in_background(BUILD)]}, {"text": "started"}))
-    runner = [box.record.runner_pid for box in home.boxes()]
+    runner = runners(home)
     await program.killed()
     program = await shown_by_the_next(world, home, endpoint)
     await program.killed()
     program = await shown_by_the_next(world, home, endpoint)
     assert await program.stop() == 0
+    program = await shown_by_the_next(world, home, endpoint)
+    assert await program.stop() == 0
+    assert runners(home) == runner
     program = await shown_by_the_next(world, home, endpoint, PYTHONPATH=upgraded(world))
     async with local_client(home.socket) as client:
         conversation = await open_conversation(client)
         other = await conversation.turn(script({"calls": [bash("echo other box")]}, {"text": "ran"}))
-        now = [box.record.runner_pid for box in home.boxes()]
+        now = runners(home)
         assert other.results[-1] == "other box\n" and len(now) > len(runner), "the old box begins nothing new"
-        assert set(runner) <= set(now), "and none of them was ended"
+        assert set(runner) <= set(now), "and it was not ended"
         await let_go(home)
         notice = await notified(conversation)
         assert "compiling\nlinked well" in notice and "Exit code: 3" in notice
     await program.killed()
     await world.daemon(home, endpoint=endpoint, more_environment={"PYTHONPATH": upgraded(world)})
     assert told_times(home) == 1
+
+
+def runners(home: Home) -> list[int]:
+    """Of the boxes on the workspace. Those on others end with a daemon that ends in good order."""
+    return [box.record.runner_pid for box in home.boxes() if box.record.key.workspace == str(home.workspace)]
 
 
 async def shown_by_the_next(world: World, home: Home, endpoint: Endpoint, **environment: str) -> Program:
