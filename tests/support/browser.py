@@ -210,6 +210,21 @@ class Page:
         )
         await self.send("Input.insertText", text=text)
 
+    async def new_tab(self) -> "Page":
+        """The tab that this page has opened."""
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                targets = (await self.browser.send("Target.getTargets"))["targetInfos"]
+                own = [one for one in targets if one["type"] == "page" and one.get("browserContextId") == self.context]
+                fresh = [one for one in own if not one["attached"]]
+                if fresh:
+                    break
+                await asyncio.sleep(0.05)
+        attached = await self.browser.send("Target.attachToTarget", targetId=fresh[0]["targetId"], flatten=True)
+        page = Page(self.browser, attached["sessionId"], self.context)
+        self.browser.events[page.session] = page.hear
+        return page
+
     async def hide(self) -> None:
         """Turn to another tab: this one goes on in the background."""
         made = await self.browser.send("Target.createTarget", url="about:blank", browserContextId=self.context)

@@ -31,9 +31,9 @@ async def call(hub: Hub, token: str, method: str, path: str, **more: Any) -> tup
         return response.status_code, response.json()
 
 
-async def paired(hub: Hub, name: str = "phone") -> tuple[str, str]:
+async def paired(hub: Hub, name: str = "phone", role: str = "client") -> tuple[str, str]:
     """A new device's id and token."""
-    status, made = await call(hub, hub.token("client"), "POST", "/v1/pairings")
+    status, made = await call(hub, hub.token("client"), "POST", "/v1/pairings", json={"role": role})
     assert status == 201, made
     status, answer = await call(hub, "", "POST", "/v1/pair", json={"code": made["code"], "name": name})
     assert status == 201, answer

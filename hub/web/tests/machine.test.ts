@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { badgeOf, busyAt, MAIN, readAgent, readBusy, titleOf } from "../src/machine/agents";
+import { portCommand, portWords, readPorts } from "../src/machine/ports";
 import { statusLines } from "../src/machine/status";
 
 test("the main conversation comes first, then the last used ones", () => {
@@ -89,4 +90,19 @@ test("who asks, what works and what comes next are named", () => {
   assert.equal(line(facts, "Box in /w"), "1 at work, 2 in the background, 1 left running");
   assert.equal(line(facts, "Box in /v"), "1 in the background");
   assert.equal(line(facts, "Box in /u"), "idle for 7 s");
+});
+
+test("ports of boxes, in words, and what is asked about one", () => {
+  const now = 1_000_000;
+  const found = { port: 5173, state: "open", since: 940, listens: true, agent_id: "a", workspace: "/w", connections: 2 };
+  const [open, gone, offered, odd] = readPorts({
+    ports: [found, { ...found, listens: false }, { ...found, state: "offered" }, { port: "x", state: "wide open" }],
+  });
+  assert.ok(open && gone && offered && odd);
+  assert.equal(portWords(open, now), "opened 1 min ago, 2 connected on that machine");
+  assert.match(portWords(gone, now), /nothing listens there now$/);
+  assert.equal(portWords(offered, now), "found 1 min ago");
+  assert.equal(odd.state, "seen", "what is not known is not open");
+  assert.deepEqual(portCommand("lodger_ports_close", open), { type: "lodger_ports_close", port: 5173, workspace: "/w", agent_id: "a" });
+  assert.deepEqual(readPorts({}), [], "an older machine tells of none");
 });

@@ -5,6 +5,8 @@ The application answers with what it was given and tries to take over its neighb
 
 import asyncio
 import contextlib
+import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -211,6 +213,32 @@ async def test_a_machine_reaches_no_connection_of_another(shared: SharedPort) ->
         assert socket.close_code == 1008
     with pytest.raises(InvalidStatus):
         await connect(url, additional_headers={"Authorization": f"Bearer {shared.hub.token('client')}"})
+
+
+async def test_a_machine_gets_no_connection_that_another_was_asked_for(tmp_path: Path) -> None:
+    async with running_hub(tmp_path / "hub") as hub:
+        _, other = await paired(hub, "another machine", role="machine")
+        sockets = hub.url.replace("http", "ws") + "/v1/ports"
+        own = {"Authorization": f"Bearer {hub.token('machine')}"}
+        async with connect(f"{sockets}/ws", additional_headers=own, proxy=None) as control:
+            share = json.loads(await control.recv())["share"]
+            _, entry = await call(hub, hub.token("client"), "POST", f"/v1/ports/{share}/entries")
+            host = f"127.0.0.1:{entry['port']}"
+            reader, writer = await asyncio.open_connection("127.0.0.1", entry["port"])
+            writer.write(f"GET {entry['path']} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            [secret] = re.findall(rb"lodger_port_\d+=[\w-]+", await reader.read())
+            writer.close()
+            reader, writer = await asyncio.open_connection("127.0.0.1", entry["port"])
+            writer.write(f"GET / HTTP/1.1\r\nHost: {host}\r\nCookie: {secret.decode()}\r\n\r\n".encode())
+            name = json.loads(await control.recv())["stream"]
+            url = f"{sockets}/streams/{name}/ws"
+            stranger = {"Authorization": f"Bearer {other}"}
+            async with connect(url, additional_headers=stranger, proxy=None) as stream:
+                await asyncio.wait_for(stream.wait_closed(), 5)
+                assert stream.close_code == 1008
+            async with connect(url, additional_headers=own, proxy=None) as stream:
+                assert (await stream.recv(decode=False)).startswith(b"GET / HTTP/1.1")
+            writer.close()
 
 
 async def test_a_browser_that_does_not_read_holds_up_the_program_alone(shared: SharedPort, workspace: Path) -> None:

@@ -103,6 +103,15 @@ export async function revoke(deviceId: string): Promise<void> {
   await call("DELETE", `/v1/devices/${encodeURIComponent(deviceId)}`);
 }
 
+/** Where this browser gets into a shared port: once, and soon. On the page's own host, at a port of its own. */
+export async function enterPort(share: string): Promise<string> {
+  const entry = await call("POST", `/v1/ports/${encodeURIComponent(share)}/entries`);
+  const port = asNumber(entry["port"]);
+  const path = asText(entry["path"]);
+  if (port === null || !path.startsWith("/")) throw new HubError("The hub's answer makes no sense.", 0);
+  return `${location.protocol}//${location.hostname}:${port}${path}`;
+}
+
 /** What has become of a message at the hub, and why when it was not delivered. */
 export interface Sent {
   readonly state: "waiting" | "delivered" | "refused" | "expired";

@@ -3,12 +3,14 @@ import { useEffect, useState } from "preact/hooks";
 import { asObject, type Frame } from "../json";
 import { directoryOf, linkTo } from "../link/links";
 import { words } from "../link/words";
+import { readPorts } from "../machine/ports";
 import { statusLines } from "../machine/status";
 import { paths } from "../route";
 import { age } from "../ui/age";
 import { now } from "../ui/ages";
 import { LinkBanner } from "../ui/banner";
 import { Head, Trouble } from "../ui/parts";
+import { PortList } from "./ports";
 
 interface Heard {
   readonly facts: Frame;
@@ -60,6 +62,7 @@ export function StatusView({ machineId }: { machineId: string }): JSX.Element {
                 </div>
               ))}
             </dl>
+            <PortList link={link} ports={readPorts(heard.facts)} changed={look} />
           </>
         )}
       </main>
