@@ -61,7 +61,8 @@ def take_in(published: Published, writer: WriterId, pack: bytes, base: str, tip:
         return _refused(str(error))
     incoming = Incoming(published, objects)
     if tip not in objects:
-        if not published.has(tip):
+        # Published holds more than main: what was fetched or kept for a person has its own ways in.
+        if not published.has(tip) or not published.is_ancestor(tip, base):
             return _refused("the commit itself is missing from what the box sent")
         return _name(published, writer, tip)
     new = incoming.new_commits(tip)

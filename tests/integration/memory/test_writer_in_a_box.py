@@ -70,12 +70,13 @@ async def test_its_tree_is_all_it_may_write_and_there_is_no_network(here: Writer
     assert (await here.writers.cancel(opened.id, "looked around")).state is WriterState.ABANDONED
 
 
-async def test_what_a_writer_left_running_ends_with_it(here: WriterDaemon) -> None:
+async def test_what_a_writer_left_running_ends_before_its_work_is_gathered(here: WriterDaemon) -> None:
     opened = await here.writers.open(AGENT, WriterKind.REFLECTION)
-    spoil = f"while :; do echo x >>{opened.tree}/MEMORY.md; done"
-    await here.does(opened, f"setsid sh -c '{spoil}' >/dev/null 2>&1 &")
-    await here.does(opened, f"cat >a.md <<'END'\n{note('a', 'a')}END\ngit add a.md && git commit -q -m a -- a.md")
+    await here.does(opened, f"cat >left.md <<'END'\n{note('left uncommitted', 'left')}END")
+    await here.does(opened, "setsid sh -c 'while :; do : >.git/index.lock; done' >/dev/null 2>&1 &")
+    await here.does(opened, "until [ -e .git/index.lock ]; do :; done")
     assert (await here.writers.done(opened.id, "a")).state is WriterState.MERGED
+    assert "left uncommitted" in await here.published("left.md")
     assert not Path(opened.tree).exists()
 
 

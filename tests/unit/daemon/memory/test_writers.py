@@ -247,3 +247,22 @@ async def test_a_conflict_that_waits_for_somebody_is_not_decided_by_one_who_does
             await two.machine.end_turn()
             assert two.machine.memory.conflict(AGENT) is None
             assert "green and red" in agent_git(hub.host._repositories.path(AGENT), "show", "main:fact.md")
+
+
+async def test_what_another_machine_pushed_meanwhile_is_known_before_a_merge(tmp_path: Path, hub: RunningHost) -> None:
+    """A contradiction is the writer's to wait with: it becomes no conflict of the agent's."""
+    remote = MemoryRemote(hub.base_url, lambda: TOKEN)
+    async with writer_machine(tmp_path / "one", remote) as one:
+        one.machine.commit("fact.md", note("blue"))
+        await one.machine.end_turn()
+        async with writer_machine(tmp_path / "two", remote, founded=False) as two:
+            opened = await two.open()
+            write_in(opened, "fact.md", note("red"))
+            one.machine.commit("fact.md", note("green"))
+            await one.machine.end_turn()
+            ended = await two.writers.done(opened.id, "It is red.")
+            assert (ended.state, ended.paths) == (WriterState.CONFLICTED, ("fact.md",))
+            await two.machine.memory.settled(AGENT, 30)
+            assert two.machine.memory.conflict(AGENT) is None
+            assert two.machine.memory.reminders(AGENT) == ()
+            assert (two.machine.checkout / "fact.md").read_text() == note("green")
