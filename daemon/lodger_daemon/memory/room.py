@@ -239,7 +239,7 @@ class AgentRoom:
             if self.state.invalid or (self.state.conflict is not None and self.state.conflict.at_import):
                 await self.save(_without_import_faults(self.state))
             return ImportReport(False, main)
-        if self._set_aside is not None:
+        if self._set_aside is not None and not await self.local(self._is_published, head):
             return await self._put_back(box, main)
         if (head, main) == self._refused:
             return ImportReport(False, main)
@@ -324,6 +324,10 @@ class AgentRoom:
         if answer.word is CheckoutWord.UPDATED:
             await self.local(self._set_checkout, main)
         return answer
+
+    def _is_published(self, commit: str) -> bool:
+        main = self.published.head()
+        return main is not None and self.published.has(commit) and self.published.is_ancestor(commit, main)
 
     def _set_checkout(self, commit: str) -> None:
         self.published.change_refs(RefChange(CHECKOUT, commit, self.published.ref(CHECKOUT)))

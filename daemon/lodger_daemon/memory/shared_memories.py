@@ -7,7 +7,7 @@ look does the rest.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
@@ -171,10 +171,10 @@ class SharedMemories:
                 self.look(agent_id)
 
     async def freshen(self, agent_id: AgentId, limit_s: float) -> None:
+        """Fetch where there may be something newer; gives up at the limit. What is attached is looked at beside: no
+        turn waits for that."""
         self.look_if_stale(agent_id)
-        waiting: list[Coroutine[object, object, None]] = [self.looked(agent_id, limit_s)]
-        waiting += [one.sync.freshen(limit_s) for one in self.of(agent_id).values()]
-        await asyncio.gather(*waiting)
+        await asyncio.gather(*(one.sync.freshen(limit_s) for one in self.of(agent_id).values()))
 
     async def import_commits(self, agent_id: AgentId, box: BoxKey) -> tuple[bool, str]:
         """Publish what the agent committed where it may write: whether anything moved, and what joins the result."""

@@ -7,6 +7,7 @@ import pytest
 
 from lodger_daemon.memory.contract import SyncOutcome
 from lodger_daemon.memory.core.shared import ShareRole
+from lodger_daemon.memory.published import CHECKOUT
 from support.hub_rig import Hub
 from support.memory_machines import note
 from support.plain_boxes import SHARED, agent_git
@@ -103,6 +104,27 @@ async def test_who_may_only_read_gets_everything_and_publishes_nothing(tmp_path:
         assert agent_git(aside[0], "show", "main:mine.md")
         assert "mine.md" not in git_at_hub(hub, "ls-tree", "--name-only", "main")
         assert bob.one().sync.room.published.head() == head_of(hub) == agent_git(bob.checkout(), "rev-parse", "main")
+
+
+@pytest.mark.parametrize("tampered", [False, True])
+async def test_who_may_only_read_publishes_nothing_after_a_crash_either(tmp_path: Path, tampered: bool) -> None:
+    """Dead between making the checkout and noting that it is there."""
+    async with sharing_machines(tmp_path, ADA, BOB) as (hub, [ada, bob]):
+        await share(hub, {ADA: "write", BOB: "read"})
+        await ada.look()
+        await bob.look()
+        await bob.memory.aclose()
+        if tampered:
+            bob.commit("mine.md", note("sneaked in"))
+        agent_git(bob.checkout().parent / "published.git", "update-ref", "-d", CHECKOUT)
+        again = SharingMachine(tmp_path / BOB, hub, BOB)
+        try:
+            await again.look()
+            assert len(list(bob.checkout().parent.glob("checkout-*"))) == tampered
+            heads = [again.one().sync.room.published.head(), agent_git(again.checkout(), "rev-parse", "main")]
+            assert heads == [head_of(hub)] * 2
+        finally:
+            await again.memory.aclose()
 
 
 async def test_detaching_sets_aside_what_was_not_synced_and_attaching_brings_it_back(tmp_path: Path) -> None:
