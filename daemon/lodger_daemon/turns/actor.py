@@ -16,6 +16,7 @@ from lodger_daemon.turns import (
     judge_work,
     preparing,
     question_work,
+    recording,
     side_questions,
     spend_work,
     step_work,
@@ -246,7 +247,7 @@ class ConversationActor:
             case do.RunStep():
                 self._spawn(action.lease, streaming.run(desk, action))
             case do.RecordStep():
-                self._spawn(action.lease, step_work.record(desk, action))
+                self._spawn(action.lease, recording.record(desk, action))
             case do.DropRun():
                 dropping = self._spawn(action.lease, step_work.drop_run(desk, action))
                 if desk.work is not None:

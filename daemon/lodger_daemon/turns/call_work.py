@@ -46,6 +46,29 @@ class Clearance:
     pinned: tuple[PinnedFile, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class CallStart:
+    """What is written before a call may have any effect."""
+
+    key: CallKey
+    tool_name: str
+    arguments: JsonObject
+    cleared: Clearance
+    at: WallTime
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        key, cleared = self.key, self.cleared
+        digest = arguments_digest(self.tool_name, self.arguments)
+        detail: JsonObject = {"reason": cleared.reason, "rule": cleared.rule, "arguments": digest}
+        records.start_call(connection, key, self.tool_name, self.arguments, cleared.by, self.at)
+        row = call_row(key, self.tool_name, self.at, cleared.by, allowed=True, detail=detail)
+        audit_rows.record(connection, row)
+
+
+def cleared_by_rules(verdict: Allowed) -> Clearance:
+    return Clearance("rules", verdict.reason, verdict.rule)
+
+
 async def ask_person(desk: Desk, action: do.AskPerson) -> None:
     work, call = desk.work_of(action.lease), action.call
     assert call.arguments is not None
@@ -74,8 +97,10 @@ async def run_call(desk: Desk, action: do.RunCall) -> None:
         desk.feed(told.CallEnded(action.lease, call.tool_call_id))
         return
     comment = _comment(desk, key) if action.by_person else ""
-    await finish_regardless(_start(desk, work, key, call, action.arguments, cleared))
-    desk.work_of(action.lease)
+    if call.tool_call_id not in work.started_calls:
+        start = CallStart(key, call.tool_name, action.arguments, cleared, desk.services.clock.wall())
+        await finish_regardless(_write_start(desk, work, start))
+        desk.work_of(action.lease)
     desk.publish(
         ToolStarted(
             action.batch.run_id,
@@ -129,22 +154,9 @@ def end_on_paper(
     return records.CallResult(CallKey(desk.key, batch.run_id, call.tool_call_id), message, outcome)
 
 
-async def _start(
-    desk: Desk, work: TurnWork, key: CallKey, call: Call, arguments: JsonObject, cleared: Clearance
-) -> None:
-    now = desk.services.clock.wall()
-    detail: JsonObject = {
-        "reason": cleared.reason,
-        "rule": cleared.rule,
-        "arguments": arguments_digest(call.tool_name, arguments),
-    }
-
-    def write(connection: sqlite3.Connection) -> None:
-        records.start_call(connection, key, call.tool_name, arguments, cleared.by, now)
-        audit_rows.record(connection, call_row(key, call.tool_name, now, cleared.by, allowed=True, detail=detail))
-
-    await desk.durably(write)
-    work.started_calls.add(call.tool_call_id)
+async def _write_start(desk: Desk, work: TurnWork, start: CallStart) -> None:
+    await desk.durably(start.write)
+    work.started_calls.add(start.key.tool_call_id)
 
 
 async def _refuse(desk: Desk, work: TurnWork, batch: Batch, call: Call, refusal: Refused) -> None:
@@ -154,8 +166,10 @@ async def _refuse(desk: Desk, work: TurnWork, batch: Batch, call: Call, refusal:
     detail: JsonObject = {"reason": refusal.text if by_rules else "", "rule": refusal.rule}
     row = call_row(key, call.tool_name, desk.services.clock.wall(), refusal.by.value, allowed=False, detail=detail)
     outcome = ToolOutcome("error", refusal.text, refused=True)
+    on_paper = call.tool_call_id in work.started_calls
+    journal = CallOutcome(OutcomeStatus.ERROR, refusal.text) if on_paper else None
     desk.publish(CallRefused(batch.run_id, call.tool_call_id, refusal.by.value))
-    await _record_result(desk, work, batch, call, outcome, None, decision=row)
+    await _record_result(desk, work, batch, call, outcome, journal, decision=row)
 
 
 async def _execute(desk: Desk, work: TurnWork, run_id: RunId, call: Call, request: ToolRequest) -> ToolOutcome:
@@ -198,8 +212,8 @@ async def _check_again(
     match verdict:
         case Denied(reason=reason, rule=rule):
             return Refused(reason, RefusedBy.RULES, rule)
-        case Allowed(reason=reason, rule=rule) if not by_person:
-            return Clearance("rules", reason, rule)
+        case Allowed() if not by_person:
+            return cleared_by_rules(verdict)
         case NeedsPerson(reason=reason, rule=rule) if not by_person:
             return Refused(PERMISSION_CHANGED.format(reason=reason), RefusedBy.RULES, rule)
         case Allowed(reason=reason, rule=rule) | NeedsPerson(reason=reason, rule=rule):

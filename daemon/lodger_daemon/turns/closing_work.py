@@ -208,12 +208,14 @@ def _end_of(desk: Desk, work: TurnWork, batch: Batch, call: Call, stop_reason: S
 
 
 def _publish_ends(desk: Desk, batch: Batch, calls: tuple[Call, ...], results: tuple[CallResult, ...]) -> None:
-    """Only calls that clients saw running get an end (PROTOCOL.md 6.2)."""
+    """Only calls that clients saw running get an end (PROTOCOL.md 6.2). A result is shown of what the journal knows."""
     for call, result in zip(calls, results, strict=True):
-        if not isinstance(call.progress, Running):
+        seen_running = isinstance(call.progress, Running)
+        if not seen_running and result.outcome is None:
             continue
         text = str(result.message.content["text"])
-        desk.publish(ToolEnded(batch.run_id, batch.message_id, call.tool_call_id, "error"))
+        if seen_running:
+            desk.publish(ToolEnded(batch.run_id, batch.message_id, call.tool_call_id, "error"))
         desk.publish(ToolReturned(batch.run_id, result.message.message_id, call.tool_call_id, "error", text))
 
 

@@ -16,7 +16,7 @@ from lodger_daemon.store.run_rows import RunStatus
 from lodger_daemon.turns import records
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
-from lodger_daemon.turns.core.events import RunStopped, StatusNote, ToolCallRequested, UsageReported
+from lodger_daemon.turns.core.events import RunStopped, StatusNote, UsageReported
 from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_daemon.turns.desk import Desk, Step, TurnWork
 from lodger_daemon.turns.services import finish_regardless
@@ -142,33 +142,6 @@ def admitted(desk: Desk, work: TurnWork, step: Step | None, admission: records.A
     work.pending = None
     if step is not None:
         step.admitted = True
-
-
-async def record(desk: Desk, action: do.RecordStep) -> None:
-    """Write down a step that called tools; nothing of it runs before."""
-    work = desk.work_of(action.lease)
-    step = work.step
-    assert step is not None
-    message = assistant_message(desk, step, with_calls=True)
-    end = records.StepEnd(step.run_id, RunStatus.COMPLETED, action.stop_reason, message, charge=desk.charge(work, step))
-    key, now = desk.key, desk.services.clock.wall()
-
-    async def commit() -> None:
-        await desk.durably(lambda connection: records.end_step(connection, key, work.turn_id, end, now))
-        step.ended = True
-        work.batch_recorded = True
-        work.run_id = step.run_id
-        if message is not None:
-            desk.live.transcript.add(message)
-
-    await finish_regardless(commit())
-    desk.work_of(action.lease)
-    for call in assembled_calls(step):
-        desk.publish(
-            ToolCallRequested(step.run_id, step.calls_message_id, call.tool_call_id, call.name, call.arguments_json)
-        )
-    publish_step_end(desk, step, action.stop_reason)
-    desk.feed(told.StepRecorded(action.lease, step.run_id))
 
 
 async def drop_run(desk: Desk, action: do.DropRun) -> None:

@@ -16,14 +16,14 @@ from lodger_daemon.models.contract import (
 )
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.store.ownership import check_epoch
+from lodger_daemon.turns.admitting import Admitting
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
 from lodger_daemon.turns.core.calls import Batch, Call, CallProgress, Refused, Undecided
 from lodger_daemon.turns.core.events import AssistantText, ReasoningText, StatusNote
 from lodger_daemon.turns.core.states import Lease
 from lodger_daemon.turns.desk import Desk, Step, TurnWork
-from lodger_daemon.turns.services import finish_regardless
-from lodger_daemon.turns.step_work import admit, assembled_calls, check_arguments
+from lodger_daemon.turns.step_work import assembled_calls, check_arguments
 from lodger_tools.toolbox_contract import Scheduling
 
 STEP_LIMIT_S: Final = 3600.0
@@ -52,9 +52,10 @@ async def run(desk: Desk, action: do.RunStep) -> None:
     step = work.step
     assert step is not None
     failure: ModelFailure | None = None
+    admitting = Admitting(desk, lease, work, step)
     _check_owner(desk)
     try:
-        await _stream(desk, lease, work, step)
+        await _stream(desk, lease, step, admitting)
     except ModelFailure as error:
         failure = error
         if error.kind is FailureKind.CONTEXT_OVERFLOW:
@@ -68,6 +69,13 @@ async def run(desk: Desk, action: do.RunStep) -> None:
         failure = ModelFailure(FailureKind.SERVER, IMAGES_REFUSED, status=failure.status, retry_after_s=0.0)
     if failure is None and step.assembly.finish is None:
         failure = ModelFailure(FailureKind.CUT_SHORT, "The model's answer broke off.")
+    if admitting.owed:
+        if failure is not None or not assembled_calls(step):
+            await admitting.now()
+            desk.work_of(lease)
+        else:
+            # Written down with the step's end, before any of its calls is shown.
+            desk.feed(told.StepAdmitted(lease, step.run_id))
     desk.feed(_failed(desk, lease, step, failure) if failure is not None else _completed(desk, lease, work, step))
 
 
@@ -84,7 +92,7 @@ def _check_owner(desk: Desk) -> None:
             raise
 
 
-async def _stream(desk: Desk, lease: Lease, work: TurnWork, step: Step) -> None:
+async def _stream(desk: Desk, lease: Lease, step: Step, admitting: Admitting) -> None:
     """Returns once the stream is closed for real, also when it is cancelled. Raises: ModelFailure, TimeoutError."""
     stream = desk.services.models.stream(step.built.request)
     loop = asyncio.get_running_loop()
@@ -92,12 +100,13 @@ async def _stream(desk: Desk, lease: Lease, work: TurnWork, step: Step) -> None:
     try:
         async with asyncio.timeout(limit_s) as silence:
             async for chunk in stream:
-                if not step.admitted:
+                if not step.admitted and _is_shown(chunk):
                     # How long the disk takes says nothing about the model.
                     silence.reschedule(None)
-                    await finish_regardless(admit(desk, work, step))
+                    await admitting.now()
                     desk.work_of(lease)
-                    desk.feed(told.StepAdmitted(lease, step.run_id))
+                elif not step.admitted:
+                    admitting.soon()
                 _take(desk, step, chunk)
                 if step.characters > STEP_LIMIT_CHARACTERS or loop.time() > ends_at:
                     desk.publish(StatusNote(ENDLESS, "warning", step.run_id))
@@ -110,8 +119,24 @@ async def _stream(desk: Desk, lease: Lease, work: TurnWork, step: Step) -> None:
                     silence.reschedule(loop.time() + limit_s)
     finally:
         close = getattr(stream, "aclose", None)
-        if close is not None:
-            await close()
+        try:
+            if close is not None:
+                await close()
+        finally:
+            await admitting.rest()
+
+
+def _is_shown(chunk: ModelChunk) -> bool:
+    """Whether clients see it as it comes."""
+    match chunk:
+        case TextChunk():
+            return True
+        case ReasoningChunk(text):
+            return bool(text)
+        case ToolCallChunk() | StepEnded():
+            return False
+        case _:
+            assert_never(chunk)
 
 
 def _says_something(chunk: ModelChunk) -> bool:

@@ -44,6 +44,7 @@ class RecordStep:
     lease: Lease
     run_id: RunId
     stop_reason: StopReason
+    batch: Batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def completed(state: Active, phase: Stepping, event: StepCompleted) -> Outcome:
         return _empty(state, phase, event)
     stepped = replace(state, turn=replace(state.turn, steps=state.turn.steps + 1))
     if event.batch is not None:
-        record = RecordStep(state.lease, phase.run_id, StopReason.REQUIRES_APPROVAL)
+        record = RecordStep(state.lease, phase.run_id, StopReason.REQUIRES_APPROVAL, event.batch)
         return enter(stepped, Recording(event.batch), record)
     match event.finish:
         case FinishReason.LENGTH:
