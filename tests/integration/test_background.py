@@ -125,8 +125,8 @@ async def test_a_command_that_takes_long_goes_on_by_itself(world: World) -> None
 
 
 async def test_r5_a_long_build_outlives_three_restarts_and_an_upgrade(world: World) -> None:
-    """Three daemons, two killed and one ended in good order, then one that is ended for a newer one whose boxes would be
-    other boxes: the build goes on, and its output and exit code arrive once."""
+    """Three daemons, two killed and one ended in good order, then one that is ended for a newer one whose boxes would
+    be other boxes: the build goes on, and its output and exit code arrive once."""
     home, endpoint = world.home("a"), await world.endpoint()
     make_gate(home)
     program = await world.daemon(home, endpoint=endpoint)

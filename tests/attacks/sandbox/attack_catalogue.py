@@ -282,11 +282,19 @@ ATTACKS = (
 
 @contextmanager
 def surroundings(user: BoxUser, parent: Path) -> Iterator[Surroundings]:
+    with visible_folder(parent) as base:
+        folders = [base / name for name in ("workspace", "outside", "home", "state")]
+        with furnished(user, *folders) as around:
+            yield around
+
+
+@contextmanager
+def furnished(user: BoxUser, workspace: Path, outside: Path, home: Path, state: Path) -> Iterator[Surroundings]:
+    """With what there is to reach. The box's user owns all but a state that is there already."""
     with ExitStack() as opened:
-        base = opened.enter_context(visible_folder(parent))
-        workspace, outside, home, state = (base / name for name in ("workspace", "outside", "home", "state"))
+        owned = [workspace, outside, home, *([] if state.exists() else [state])]
         for folder in (workspace / ".git", outside, home / ".ssh", state):
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
         for name in ("commondir", "config.worktree"):
             # Absent at first in the tests that need it; these hold what git takes for nothing.
             assert not (workspace / ".git" / name).exists()
@@ -294,18 +302,20 @@ def surroundings(user: BoxUser, parent: Path) -> Iterator[Surroundings]:
         (outside / "there").write_text("there")
         for path in (home / ".ssh/id", home / ".new-secret", state / "memory"):
             path.write_text(CANARY)
-        tmp_socket = Path(f"/tmp/{base.name}.sock")
+        name = workspace.parent.name
+        tmp_socket = Path(f"/tmp/{name}.sock")
         opened.callback(tmp_socket.unlink, missing_ok=True)
-        abstract_name = base.name
+        abstract_name = name
         listener = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
         greeted = [listener]
-        for address in (f"\0{abstract_name}", str(tmp_socket), str(state / "daemon.sock")):
+        for address in (f"\0{abstract_name}", str(tmp_socket), str(state / "own.sock")):
             unix = opened.enter_context(socket.socket(socket.AF_UNIX))
             unix.bind(address)
             unix.listen()
             greeted.append(unix)
         opened.enter_context(_shared_things(abstract_name))
-        own(base, user)
+        for folder in owned:
+            own(folder, user)
         tmp_socket.chmod(0o777)
         stop_read, stop_write = os.pipe()
         greeter = _greet(greeted, stop_read)
@@ -316,7 +326,7 @@ def surroundings(user: BoxUser, parent: Path) -> Iterator[Surroundings]:
         opened.callback(neighbour.kill)
         port = listener.getsockname()[1]
         yield Surroundings(
-            workspace, outside, home, state, port, abstract_name, tmp_socket, state / "daemon.sock", neighbour
+            workspace, outside, home, state, port, abstract_name, tmp_socket, state / "own.sock", neighbour
         )
 
 
@@ -369,14 +379,18 @@ def _neighbour(user: BoxUser) -> subprocess.Popen[bytes]:
     return neighbour
 
 
+def spelled_out(attack: Attack, around: Surroundings) -> str:
+    script = attack.command
+    for name, value in around.words().items():
+        script = script.replace("{" + name + "}", value).replace("{{" + name + "}}", value)
+    return script
+
+
 def gets_through(attack: Attack, user: BoxUser, parent: Path, *, protected: bool) -> bool:
     """Run one attack in a box of its own."""
     with surroundings(user, parent) as around:
         request = around.request(user)
-        words = {**around.words(), "outside": str(around.outside)}
-        script = attack.command
-        for name, value in words.items():
-            script = script.replace("{" + name + "}", value).replace("{{" + name + "}}", value)
+        script = spelled_out(attack, around)
         policy = policy_for_command(request, ("sh", "-c", script))
         policy = replace(policy, environment={**policy.environment, "BOX_PYTHON": policy.command[0]})
         if not protected:
@@ -390,9 +404,13 @@ def gets_through(attack: Attack, user: BoxUser, parent: Path, *, protected: bool
             limit_s=10,
             rewrite=None if protected else attack.open_options,
         )
-        if attack.escaped is not None:
-            try:
-                return attack.escaped(around)
-            except FileNotFoundError:
-                return False
-        return code == 0
+        return got_through(attack, around, code)
+
+
+def got_through(attack: Attack, around: Surroundings, exit_code: int) -> bool:
+    if attack.escaped is not None:
+        try:
+            return attack.escaped(around)
+        except FileNotFoundError:
+            return False
+    return exit_code == 0
