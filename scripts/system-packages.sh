@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Make sure bubblewrap, ripgrep and git are there; as root also the user that boxes run as.
-# With the argument `test`, also a Chromium for the page's tests, a keyring for those of keys, a kernel for those of limits,
-# and an ssh server, which is not left running.
+# With the argument `test`, also a Chromium for the page's tests, a keyring for those of keys, Node for those of ports, a kernel for
+# those of limits, and an ssh server, which is not left running.
 # Not root: print the one line to type, and go on (lodger doctor says what is missing).
 set -u
 missing=()
@@ -16,6 +16,8 @@ fi
 if [ "${1:-}" = test ] && [ "$(uname)" = Linux ]; then
   command -v gnome-keyring-daemon > /dev/null || missing+=(gnome-keyring)
   command -v dbus-daemon > /dev/null || missing+=(dbus)
+  # Tests of ports run a development server in a box.
+  command -v node > /dev/null || missing+=(nodejs)
   # Tests of control groups start a kernel that has them.
   command -v linux.uml > /dev/null || missing+=(user-mode-linux)
   # Tests of git over ssh start an sshd of their own.

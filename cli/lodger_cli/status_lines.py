@@ -88,7 +88,8 @@ def port_words(one: Facts, now: float) -> str:
     match one["state"]:
         case "open":
             gone = "" if one["listens"] else ", nothing listens there now"
-            return f"{where}: open at {one['url']}, opened {ago}, {one['connections']} connection(s){gone}"
+            through = " and through the hub" if one.get("shared") else ""
+            return f"{where}: open at {one['url']}{through}, opened {ago}, {one['connections']} connection(s){gone}"
         case "denied":
             return f"{where}: closed {ago}; `lodger ports open {one['port']}` opens it"
         case _:

@@ -82,12 +82,12 @@ async def serve(options: HubOptions, ready: Callable[[Reach], None] | None = Non
         store = await SqliteHubStore.open(options.state / "hub.db")
         stack.push_async_callback(store.aclose)
         reach = _reach(options, public, listener, lan, certificate)
-        taken = [(listener, options.host, options.tls_certificate, options.tls_key)]
-        if options.lan is not None and lan is not None and certificate is not None:
-            taken.append((lan, options.lan.host, certificate.certificate, certificate.key))
-        places = [_listening(one, host, cert, key) for one, host, cert, key in taken]
+        taken = [(listener, options.tls_certificate, options.tls_key)]
+        if lan is not None and certificate is not None:
+            taken.append((lan, certificate.certificate, certificate.key))
+        places = [_listening(one, cert, key) for one, cert, key in taken]
         app = await _application(options, store, public, reach, places, stack)
-        configs = [(one, _config(app, options, cert, key)) for one, _, cert, key in taken]
+        configs = [(one, _config(app, options, cert, key)) for one, cert, key in taken]
         await _serve_on(configs, lambda: (ready or print_ready)(reach))
 
 
@@ -138,13 +138,14 @@ async def _application(
     return hub_app(routes(handlers, gate), gate)
 
 
-def _listening(listener: socket.socket, host: str, certificate: Path | None, key: Path | None) -> Listening:
+def _listening(listener: socket.socket, certificate: Path | None, key: Path | None) -> Listening:
     """For what listens beside it, with the same certificate. Raises: OSError."""
     tls = None
     if certificate is not None:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(certificate, key)
-    return Listening(host, int(listener.getsockname()[1]), tls)
+    host, port, *_ = listener.getsockname()
+    return Listening(str(host), int(port), tls)
 
 
 def _config(app: ASGIApp, options: HubOptions, certificate: Path | None, key: Path | None) -> uvicorn.Config:

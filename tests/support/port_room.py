@@ -97,12 +97,17 @@ class PortRoom:
 
     async def serve(self, program: str, *ports: int) -> None:
         """Run it in the background of the box and wait until all of the ports listen there."""
-        await self.run(f"({program}) >server.log 2>&1 &")
+        await self.run(f"(echo $BASHPID >server.pid; {program}) >server.log 2>&1 &")
         for port in ports:
             tries = " || ".join(f"(exec 3<>/dev/tcp/{host}/{port}) 2>/dev/null" for host in ("127.0.0.1", "::1"))
             waiting = f"for i in $(seq 500); do ({tries}) && exit; sleep 0.02; done"
             outcome = await self.run(f"{waiting}; cat server.log; exit 1")
             assert outcome.exit_code == 0, outcome.text
+
+    async def stop_server(self) -> None:
+        """The last one that was started with `exec`."""
+        gone = "while kill -0 $(cat server.pid) 2>/dev/null; do sleep 0.02; done"
+        await self.run(f"kill $(cat server.pid); {gone}")
 
     async def look(self) -> None:
         """One whole look into every box."""

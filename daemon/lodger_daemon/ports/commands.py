@@ -26,7 +26,7 @@ class PortCommands:
 
     async def section(self) -> Json:
         """For `lodger status` too."""
-        return [facts(one) for one in self._ports.listed()]
+        return [{**facts(one), "shared": self._shares.is_shared(one.box, one.number)} for one in self._ports.listed()]
 
     async def open(self, command: JsonObject) -> JsonObject:
         """Raises: ConversationError."""

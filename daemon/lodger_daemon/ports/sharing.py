@@ -75,6 +75,10 @@ class HubShares:
         except TimeoutError as error:
             raise NotOpened("the hub does not answer") from error
 
+    def is_shared(self, box: str, port: int) -> bool:
+        shared = self._shared.get((box, port))
+        return shared is not None and shared.id.done()
+
     def _closed(self, box: str, port: int) -> None:
         shared = self._shared.get((box, port))
         if shared is not None and shared.task is not None:

@@ -31,6 +31,9 @@ HEAD_LIMIT_S: Final = 20.0
 ANSWER_LIMIT_S: Final = 3600.0
 """For the head of an answer. A program may think for long; a browser that gives up closes."""
 CONNECTIONS: Final = 64
+"""Of browsers that were let in."""
+STRANGERS: Final = 256
+"""Connections whose first request is not there yet; whoever knocks without an end keeps others out for 20 s at most."""
 FLUSH_S: Final = 10.0
 _BACKLOG: Final = 64
 Event: TypeAlias = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
@@ -75,7 +78,14 @@ class Door:
         """Raises: OSError."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._server = await asyncio.start_server(
-            self._serve, host, 0, family=family, ssl=tls, limit=PIECE_BYTES, backlog=_BACKLOG
+            self._serve,
+            host,
+            0,
+            family=family,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else HEAD_LIMIT_S,
+            limit=PIECE_BYTES,
+            backlog=_BACKLOG,
         )
         self.port = int(self._server.sockets[0].getsockname()[1])
 
@@ -94,7 +104,7 @@ class Door:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._tasks) >= CONNECTIONS:
+        if self._count(let_in=False) >= STRANGERS:
             writer.transport.abort()
             return
         self._tasks[task] = ""
@@ -134,6 +144,8 @@ class Door:
             token_id = self._guard.who(sessions_of(request.headers, self.port))
             if token_id is None:
                 raise _Refused(403, "Open this port from Lodger's page.")
+            if self._count(let_in=True) >= CONNECTIONS:
+                raise _Refused(503, "Too many connections to this port are open.")
             self._tasks[task] = token_id
             stream = await self._guard.stream()
         except _Refused as error:
@@ -145,6 +157,9 @@ class Door:
                 await _carry(browser, request, stream, reader, writer)
             finally:
                 stream.close()
+
+    def _count(self, *, let_in: bool) -> int:
+        return sum(bool(token_id) is let_in for token_id in self._tasks.values())
 
     def _own_origin(self, request: h11.Request) -> bytes:
         """Raises: _Refused."""

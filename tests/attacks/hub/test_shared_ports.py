@@ -7,14 +7,18 @@ import asyncio
 import contextlib
 import json
 import re
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from lodger_daemon.ports.ports import NotOpened
+from lodger_hub.options import LanListener
+from lodger_hub.reach import ReachKind
 from support.hub_calls import call, paired
 from support.hub_rig import running_hub, until
 from support.port_room import port_room
@@ -269,9 +273,33 @@ def sent(workspace: Path) -> int:
 
 async def test_a_program_that_is_gone_is_told(shared: SharedPort) -> None:
     await shared.let_in()
-    await shared.room.run("kill $(pgrep -f app.py); while pgrep -f app.py; do sleep 0.02; done")
+    await shared.room.stop_server()
     answer = await shared.ask()
     assert answer.status == 502 and b"Nothing answers" in answer.body
+
+
+async def test_in_a_home_network_it_speaks_tls_with_the_hubs_own_certificate(tmp_path: Path, workspace: Path) -> None:
+    lan = LanListener("127.0.0.1", 0)
+    async with shared_port(tmp_path, workspace, lan=lan) as shared:
+        [url] = [place.url for place in shared.hub.reach.places if place.kind is ReachKind.LAN]
+        headers = {"Authorization": f"Bearer {shared.hub.token('client')}"}
+        tls = ssl.create_default_context(cafile=str(shared.hub.state / "tls" / "lan.pem"))
+        async with httpx.AsyncClient(verify=tls, trust_env=False) as http:
+            answer = await http.post(f"{url}/v1/ports/{shared.share}/entries", headers=headers)
+        shared.port, path = answer.json()["port"], answer.json()["path"]
+        let_in = await shared.ask(path, tls=tls)
+        [cookie] = let_in.all("set-cookie")
+        assert cookie.endswith("; Secure")
+        name, _, secret = cookie.partition(";")[0].partition("=")
+        shared.cookies[name] = secret
+        own = {"Origin": f"https://127.0.0.1:{shared.port}"}
+        assert (await shared.ask(headers=own, tls=tls)).status == 200
+        assert (await shared.ask(headers={"Origin": f"http://127.0.0.1:{shared.port}"}, tls=tls)).status == 403
+        # On loopback it is another origin, with sessions of its own.
+        _, entry = await shared.entry()
+        assert entry["port"] != shared.port
+        shared.port = entry["port"]
+        assert (await shared.ask()).status == 403
 
 
 async def test_behind_a_proxy_ports_are_not_offered(tmp_path: Path, workspace: Path) -> None:

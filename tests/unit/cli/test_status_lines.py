@@ -35,10 +35,11 @@ def test_ports_of_boxes_are_shown_where_there_are_any() -> None:
         "port": 5173, "state": "open", "since": NOW - 120, "listens": True, "agent_id": "agent-1", "workspace": "/w",
         "local_port": 5173, "url": "http://127.0.0.1:5173", "connections": 2,
     }  # fmt: skip
-    told = lines(ports=[one, {**one, "port": 3000, "state": "offered"}, {**one, "listens": False}])
+    told = lines(ports=[one, {**one, "port": 3000, "state": "offered"}, {**one, "listens": False, "shared": True}])
     assert "Ports      2 open, 3 known" in told
     assert "5173 in /w of agent-1: open at http://127.0.0.1:5173, opened 2 min ago, 2 connection(s)\n" in told
     assert "3000 in /w of agent-1: found 2 min ago; `lodger ports open 3000` opens it" in told
+    assert "open at http://127.0.0.1:5173 and through the hub, opened" in told
     assert "2 connection(s), nothing listens there now" in told
 
 

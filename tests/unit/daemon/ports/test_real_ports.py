@@ -324,7 +324,7 @@ async def test_connections_have_a_limit_and_silent_ones_make_room(room: PortRoom
 async def test_a_server_that_is_gone_closes_who_connects(room: PortRoom) -> None:
     await room.serve(PYTHON_SERVER, PORT)
     local = await room.allowed(PORT)
-    await room.run("kill $(pgrep -f http.server); while pgrep -f http.server; do sleep 0.02; done")
+    await room.stop_server()
     reader, writer = await asyncio.open_connection("127.0.0.1", local)
     with contextlib.suppress(ConnectionResetError):
         assert await asyncio.wait_for(reader.read(), 10) == b""
