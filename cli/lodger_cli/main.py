@@ -361,7 +361,8 @@ def models(as_json: Json = False) -> None:
 def sandbox_run(
     context: typer.Context,
     policy: Annotated[
-        str, typer.Option("--policy", metavar="POLICY", help="agent, strict, read-only, guard or person.")
+        str,
+        typer.Option("--policy", metavar="POLICY", help="agent, strict, read-only, guard, person or memory-worker."),
     ] = "agent",
     explain: Annotated[bool, typer.Option("--explain", help="Print the policy in words, and run nothing.")] = False,
 ) -> None:

@@ -19,8 +19,8 @@ POLICIES: Final = {
     "read-only": BoxProfile.READ_ONLY,
     "guard": BoxProfile.GUARD,
     "person": BoxProfile.PERSON,
+    "memory-worker": BoxProfile.MEMORY_WORKER,
 }
-"""The memory worker's is not among them: its workspace is a checkout in the daemon's state."""
 
 
 def run(argv: list[str], *, policy: str, explain: bool) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from lodger_sandbox.contract import BoxRequest, Mount, SandboxUnavailable
 from lodger_sandbox.core.bwrap_arguments import ByDescriptor, ByPath, Source, Style, render_bwrap
 from lodger_sandbox.core.make_policy import Program, make_policy, paths_to_look_at
-from lodger_sandbox.core.policy import PathKind, Policy, PolicyRefused, Profile
+from lodger_sandbox.core.policy import PathKind, Policy, PolicyRefused
 from lodger_sandbox.core.seccomp import filter_program
 from lodger_sandbox.host import base_interpreter, binds_descriptors, find_bwrap, look_at, this_architecture
 from lodger_sandbox.sources import create_missing, open_without_links
@@ -108,7 +108,7 @@ def prepared_box(
             *_user_words(request, sources),
             *access,
             *((f"group={group_fd}",) if group_fd is not None else ()),
-            f"nice={policy.limits.nice if policy.profile not in _FOR_THE_DAEMON else 0}",
+            f"nice={policy.nice}",
             *(f"close={descriptor}" for descriptor in sources.not_for_bwrap),
             *_limit_words(policy),
             f"limiter={pid_read_fd}:{limited_write_fd}:{policy.limits.processes}",
@@ -138,8 +138,6 @@ def prepared_box(
 
 
 _ENCODING: Final = ("utf-8", "surrogateescape")
-_FOR_THE_DAEMON: Final = (Profile.MEMORY_WORKER, Profile.GUARD)
-"""What is done there a call waits for."""
 
 
 class _Sources:

@@ -11,8 +11,8 @@ from lodger_sandbox.core.cgroup_plan import DAEMON_GROUP
 STEPS_SINCE: Final = 254
 """The first systemd that can wait longer after each failure; older ones complain about the keys."""
 SUBGROUP_SINCE: Final = 254
-"""The first systemd that puts a service beside its groups. An older one could start no daemon in the midst of boxes that
-outlive one, so there nothing is delegated."""
+"""The first systemd that puts a service beside its groups. An older one could start no daemon in the midst of boxes
+that outlive one, so there nothing is delegated."""
 _FIRST_WAIT_S: Final = 2
 _FIXED_WAIT_S: Final = 5
 _LONGEST_WAIT_S: Final = 60

@@ -23,6 +23,7 @@ def explain(policy: Policy) -> str:
         f"At most {limits.processes} processes, {_mib(limits.memory_bytes)} of memory each, "
         f"files of {_mib(limits.file_size_bytes)}, {_mib(limits.tmp_bytes)} in each temporary folder, "
         f"{_mib(limits.home_bytes)} in the home.",
+        *([f"Yields the processor to the rest of the machine (nice {policy.nice})."] if policy.nice else []),
         f"Environment: {', '.join(sorted(policy.environment)) or 'empty'}.",
     ]
     return "\n".join(lines) + "\n"

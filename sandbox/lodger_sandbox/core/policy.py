@@ -123,5 +123,10 @@ class Policy:
     limits: BoxLimits = field(default_factory=BoxLimits)
 
     @property
+    def nice(self) -> int:
+        """A call waits for what the daemon itself does in a box, so that does not yield."""
+        return 0 if self.profile in (Profile.MEMORY_WORKER, Profile.GUARD) else self.limits.nice
+
+    @property
     def workspace_is_writable(self) -> bool:
         return any(item.target == self.workspace and item.writable for item in (*self.shown, *self.carved))

@@ -44,6 +44,7 @@ WORKS_IN = {
     "strict": (True, False, True),
     "read-only": (False, False, True),
     "guard": (True, True, False),
+    "memory-worker": (True, True, True),
 }
 
 
@@ -55,7 +56,7 @@ def test_what_each_policy_lets_a_command_do(policy: str, tmp_path: Path) -> None
             done = lodger(folder, tmp_path, "--policy", policy, "--", "sh", "-c", command)
             assert (done.returncode == 0) is works, (command, done.stderr)
         # A guard's box writes into a folder of its own that covers the workspace.
-        assert (folder / "made").exists() is (policy in ("agent", "person", "strict"))
+        assert (folder / "made").exists() is (policy in ("agent", "person", "strict", "memory-worker"))
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
@@ -73,3 +74,14 @@ def test_a_policy_there_is_not_is_a_mistake(tmp_path: Path) -> None:
     done = lodger(tmp_path, tmp_path, "--policy", "none", "--", "true")
     assert done.returncode == Exit.USAGE
     assert "read-only" in done.stderr
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_everything_in_a_box_yields_but_what_the_daemon_waits_for(policy: str, tmp_path: Path) -> None:
+    wanted = 0 if policy in ("guard", "memory-worker") else 5
+    look = "import os; n = os.getpriority(os.PRIO_PROCESS, 0); print(n); os.setpriority(os.PRIO_PROCESS, 0, n - 1)"
+    with workspace_for_tests() as folder:
+        repository(folder)
+        done = lodger(folder, tmp_path, "--policy", policy, "--", "python3", "-c", look)
+        assert done.stdout == f"{os.getpriority(os.PRIO_PROCESS, 0) + wanted}\n", done.stderr
+        assert "PermissionError" in done.stderr, "and cannot take it back"
