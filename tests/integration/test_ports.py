@@ -147,6 +147,8 @@ async def test_a_question_that_its_turn_outran_comes_again_and_a_kill_keeps_it(w
         await talk.question()
         go(home)
         await talk.finished()
+        hint = f"`lodger ports open {port}` opens it here"
+        await talk.client.wait(lambda frame: hint in str(frame.get("delta")))
         assert await answer_of(port) is None
         (home.workspace / "go").unlink()
         after = len(talk.client.frames)

@@ -33,5 +33,5 @@ class PortAsker(Protocol):
         ...
 
     def tell(self, box: BoxKey, text: str) -> None:
-        """Show a line in the conversation that works in this box, if there is one."""
+        """Show a line in the conversation that works in this box, or was the last to; nothing where there is none."""
         ...

@@ -54,6 +54,7 @@ class _Box:
     forwards: dict[int, Forward] = field(default_factory=dict)
     by_person: set[int] = field(default_factory=set)
     """Those of the open ports that no rule has opened."""
+    told_of: set[int] = field(default_factory=set)
     restored: bool = False
     asking: asyncio.Task[None] | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -180,11 +181,14 @@ class Ports:
 
     def _ask(self, box: _Box) -> None:
         asker = self._asker
-        if not self._asks or asker is None or box.asking is not None or not asker.can_ask(box.key):
+        if not self._asks or asker is None or box.asking is not None:
             return
         if self._boxes.get(box.found.folder.name) is not box:
             return
-        if wanted := offers.to_ask(box.book):
+        wanted = offers.to_ask(box.book)
+        if wanted and not asker.can_ask(box.key):
+            self._hint(box, wanted)
+        elif wanted:
             box.asking = task = asyncio.create_task(self._asked(box, asker, wanted), name="ports")
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
@@ -200,8 +204,17 @@ class Ports:
             _log.exception("nobody could be asked about ports")
         finally:
             box.asking = None
-        if allowed is not None:
+        if allowed is None:
+            self._hint(box, ports)
+        else:
             self._ask(box)
+
+    def _hint(self, box: _Box, ports: tuple[int, ...]) -> None:
+        """Where nobody is asked, or the turn has ended before they answered. Once for each port."""
+        for number in ports:
+            if number not in box.told_of:
+                box.told_of.add(number)
+                self._tell(box, f"Port {number} listens in the box; `lodger ports open {number}` opens it here.")
 
     async def _answered(self, box: _Box, number: int, *, allowed: bool) -> None:
         if not allowed:

@@ -43,9 +43,10 @@ class PortsAsker:
         return allowed
 
     def tell(self, box: BoxKey, text: str) -> None:
-        desk = self._desk(box)
-        if desk is not None:
-            desk.publish(StatusNote(text, "info"))
+        for desk in self._desks_of(AgentId(box.agent_id)):
+            if not desk.stopping and box == (desk.last_box if desk.work is None else desk.work.place.box):
+                desk.publish(StatusNote(text, "info"))
+                return
 
     def _desk(self, box: BoxKey) -> Desk | None:
         return desk_for(box, self._desks_of(AgentId(box.agent_id)))

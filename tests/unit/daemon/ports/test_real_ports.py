@@ -118,6 +118,21 @@ async def test_no_is_no_for_as_long_as_the_box_lives(room: PortRoom) -> None:
     assert await fetched(PORT) == "hello\n"
 
 
+async def test_where_nobody_can_be_asked_they_are_told_once(room: PortRoom) -> None:
+    room.person.there = False
+    await room.serve(PYTHON_SERVER, PORT)
+    await room.look()
+    await room.look()
+    hint = f"Port {PORT} listens in the box; `lodger ports open {PORT}` opens it here."
+    assert room.person.told == [hint] and room.person.asked == []
+    room.person.there = True
+    await room.look()
+    await until(lambda: bool(room.person.asked), "a person is asked")
+    room.person.answers[0].set_result(None)
+    await room.look()
+    assert room.person.told == [hint] and is_free(PORT)
+
+
 async def test_a_taken_port_here_gives_another_one(room: PortRoom) -> None:
     with socket.create_server(("127.0.0.1", PORT)):
         await room.serve(PYTHON_SERVER, PORT)
