@@ -42,6 +42,8 @@ _log = logging.getLogger(__name__)
 
 TIME_LIMIT_S: Final = 30 * 60.0
 """Of a writer that is given no other: a reflection of the reference takes minutes."""
+MOST_REPORT_CHARS: Final = 30_000
+"""As of a subagent's (BEHAVIOUR.md G3)."""
 KEPT_S: Final = 90 * 24 * 3600.0
 """How long the record of a writer is kept that left nothing to merge."""
 _AGAIN_S: Final = 60.0
@@ -265,7 +267,9 @@ class Writers:
             if writer.state is not WriterState.RUNNING:
                 raise WriterRefused(WriterSkip.OTHER_STATE, f"{writer_id} does not run: {writer.state} {writer.reason}")
             self._seam("before noting that a writer is done")
-            await self._steps.change(writer, replace(writer, state=WriterState.FINISHED, report=report.strip()))
+            await self._steps.change(
+                writer, replace(writer, state=WriterState.FINISHED, report=report.strip()[:MOST_REPORT_CHARS])
+            )
             self._seam("after noting that a writer is done")
         return await self._settle_or_later(writer_id, "")
 

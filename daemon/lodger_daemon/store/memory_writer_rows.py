@@ -7,7 +7,7 @@
     open_ones(connection) -> tuple[Writer, ...]        oldest first
     of_agent(connection, agent_id, limit) -> tuple[Writer, ...]      latest first
     kept(connection, agent_id, kind) -> tuple[Writer, ...]           ended, but may still be merged; oldest first
-    endings(connection, agent_id, kind) -> tuple[Ending, ...]        latest first
+    endings(connection, agent_id, kind) -> tuple[Ending, ...]        of the latest that began first
     mark(connection, agent_id, kind) -> int            the number of the last message that counts as read
     forget(connection, before) -> int                  those that ended long ago and left nothing to merge
 
@@ -155,7 +155,7 @@ def kept(connection: sqlite3.Connection, agent_id: AgentId, kind: WriterKind) ->
 def endings(connection: sqlite3.Connection, agent_id: AgentId, kind: WriterKind) -> tuple[Ending, ...]:
     rows = connection.execute(
         "SELECT state, ended_at FROM memory_writers WHERE agent_id = ? AND kind = ? AND ended_at IS NOT NULL "
-        "ORDER BY ended_at DESC, number DESC LIMIT ?",
+        "ORDER BY number DESC LIMIT ?",
         (agent_id, kind.value, _LAST_ENDINGS),
     )
     return tuple(Ending(WriterState(state), WallTime(at)) for state, at in rows)

@@ -95,7 +95,8 @@ def may_begin_at(latest_first: tuple[Ending, ...]) -> WallTime | None:
     """From when on another one of the kind may begin by itself; None for at once.
 
     Args:
-        latest_first: endings of this agent's writers of the kind.
+        latest_first: endings of this agent's writers of the kind, by when they began: what is kept of an old one may
+            be tried again and fail again, which says nothing of the next.
     """
     failures = 0
     for ending in latest_first:

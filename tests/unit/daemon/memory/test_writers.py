@@ -9,6 +9,7 @@ import pytest
 from lodger_daemon.memory.core.writers import WriterKind, WriterState
 from lodger_daemon.memory.errors import WriterRefused, WriterSkip
 from lodger_daemon.memory.remote import MemoryRemote
+from lodger_daemon.memory.work_tree_merge import Landed, merge
 from support.git_host_server import TOKEN, RunningHost
 from support.memory_machines import AGENT, note
 from support.plain_boxes import agent_git
@@ -165,6 +166,26 @@ async def test_failures_in_a_row_delay_the_next(here: WriterMachine) -> None:
     await here.writers.cancel((await here.open()).id, "stopped")
 
 
+async def test_an_old_conflict_is_tried_again_by_the_next_and_does_not_delay_it(here: WriterMachine) -> None:
+    here.machine.commit("fact.md", note("blue"))
+    await here.machine.bring_in()
+    old = await here.open()
+    write_in(old, "fact.md", note("green"))
+    here.machine.commit("fact.md", note("red"))
+    await here.machine.bring_in()
+    assert (await here.writers.done(old.id, "x")).state is WriterState.CONFLICTED
+    for _ in range(2):
+        opened = await here.open(asked=True)
+        assert (await here.record(old.id)).state is WriterState.CONFLICTED
+        await here.writers.done(opened.id, "nothing new")
+    await here.writers.cancel((await here.open()).id, "x")
+    here.machine.commit("fact.md", note("blue"))
+    await here.machine.bring_in()
+    await here.writers.done((await here.open(asked=True)).id, "nothing new")
+    assert (await here.record(old.id)).state is WriterState.MERGED
+    assert "green" in published(here, "fact.md")
+
+
 async def test_work_that_is_no_valid_memory_stays_in_its_tree(here: WriterMachine) -> None:
     opened = await here.open()
     write_in(opened, "CON.md", note("x"))
@@ -266,3 +287,32 @@ async def test_what_another_machine_pushed_meanwhile_is_known_before_a_merge(tmp
             assert two.machine.memory.conflict(AGENT) is None
             assert two.machine.memory.reminders(AGENT) == ()
             assert (two.machine.checkout / "fact.md").read_text() == note("green")
+
+
+async def test_a_merge_that_is_done_again_after_a_crash_changes_nothing(here: WriterMachine) -> None:
+    """Main has gone on since, in the same places: without a sign of its own the merge would look like a conflict."""
+
+    def lines(third: str, sixth: str) -> str:
+        return note("\n".join(("one", "two", third, "four", "five", sixth, "seven")))
+
+    here.machine.commit("fact.md", lines("three", "six"))
+    await here.machine.bring_in()
+    opened = await here.open()
+    write_in(opened, "fact.md", lines("THREE", "six"))
+    here.machine.commit("fact.md", lines("three", "SIX"))
+    await here.machine.bring_in()
+    kept = await here.writers.cancel(opened.id, "x")
+    assert kept.tip is not None
+    assert kept.base is not None
+    repository = here.machine.published
+    with repository.lock():
+        first = merge(repository, kept.id, kept.tip, kept.base, (), 1)
+        assert isinstance(first, Landed)
+        assert published(here, "fact.md") == lines("THREE", "SIX")
+    later = lines("3", "SIX").encode()
+    await here.machine.memory.change_for_person(AGENT, "fact.md", later, "later")
+    with repository.lock():
+        assert merge(repository, kept.id, kept.tip, kept.base, (), 1) == first
+    assert (await here.writers.merge_again(kept.id)).state is WriterState.MERGED
+    assert published(here, "fact.md").encode() == later
+    nothing_is_left(here)
