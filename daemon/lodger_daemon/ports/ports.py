@@ -21,7 +21,7 @@ from lodger_daemon.ports.contract import PortAsker, PortRules
 from lodger_daemon.ports.core import offers
 from lodger_daemon.ports.core.grants import Grants, as_text, from_text
 from lodger_daemon.ports.core.offers import Port, PortBook, PortState
-from lodger_daemon.ports.core.pace import BUSY_S, next_look_s
+from lodger_daemon.ports.core.pace import BUSY_S, LONGEST_S, next_look_s
 from lodger_daemon.ports.dialling import BoxDialler
 from lodger_daemon.ports.forward import LOOPBACK, Forward
 from lodger_daemon.ports.looking import look
@@ -153,7 +153,12 @@ class Ports:
                 for forward in box.forwards.values():
                     forward.end_silent()
                 if self._is_due(box, statuses.get(box.found.record.runner_pid)):
-                    await self._look(name, box)
+                    try:
+                        await self._look(name, box)
+                    except Exception:  # noqa: BLE001 - logged just below
+                        # Ports of one box are no reason to end what else this daemon does.
+                        _log.exception("the ports of the box %s could not be looked at", name)
+                        box.next_look = MonoTime(self._clock.mono() + LONGEST_S)
 
     def _is_due(self, box: _Box, status: BoxStatus | None) -> bool:
         activity = (0, 0) if status is None else (status.running_calls, status.background)
