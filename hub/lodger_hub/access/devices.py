@@ -24,6 +24,7 @@ from lodger_hub.access.core.pairing import (
     WRONG_WINDOW_S,
     code_from,
     device_name,
+    distinct_name,
     read_code,
 )
 from lodger_hub.access.tokens import Principal, TokenBook, new_token, own_device_id, token_file, write_private
@@ -123,8 +124,8 @@ class Devices:
         self._check_lock(source)
         here = self._per_source.wrong(source, self.mono())
         in_all = self._in_all.wrong(EVERYWHERE, self.mono())
-        role = None if code is None else await self._redeem(code, device, token)
-        if role is None:
+        paired = None if code is None else await self._redeem(code, device, token)
+        if paired is None:
             if here or in_all:
                 await self._record("pairing_locked_out", source)
                 logger.warning("many wrong pairing codes, the last from %s: not listening for a while", source)
@@ -134,7 +135,7 @@ class Devices:
         self._per_source.not_wrong(source, closed=here)
         self._in_all.not_wrong(EVERYWHERE, closed=in_all)
         await self._record("paired", source, device.id)
-        return Paired(dataclasses.replace(device, role=role), text)
+        return Paired(paired, text)
 
     async def list(self) -> Sequence[Device]:
         """Each with the latest moment at which it was heard of."""
@@ -212,12 +213,16 @@ class Devices:
             headers = {"Retry-After": str(int(wait_s) + 1)}
             raise RequestRefused(429, "locked_out", "too many wrong codes; wait a little", headers)
 
-    async def _redeem(self, code: str, device: Device, token: StoredToken) -> TokenRole | None:
+    async def _redeem(self, code: str, device: Device, token: StoredToken) -> Device | None:
+        """The device as it was paired: with the code's role, and a name that no other has."""
         async with self._changing:
+            others = {other.name for other in await self.store.devices()}
+            device = dataclasses.replace(device, name=distinct_name(device.name, others))
             role = await self.store.redeem_pairing(digest_of(code), device, token, device.paired_at_ms)
-            if role is not None:
-                self.book.add(dataclasses.replace(token, role=role))
-            return role
+            if role is None:
+                return None
+            self.book.add(dataclasses.replace(token, role=role))
+            return dataclasses.replace(device, role=role)
 
     def _with_last_seen(self, device: Device) -> Device:
         seen = self._seen_at_ms.get(device.id, device.last_seen_at_ms)

@@ -19,6 +19,7 @@ from lodger_hub.access.core.pairing import (
     WRONG_WINDOW_S,
     code_from,
     device_name,
+    distinct_name,
     read_code,
     shown_code,
 )
@@ -47,6 +48,14 @@ def test_a_device_name_is_one_visible_line() -> None:
     assert device_name("<b>Zoë</b>") == "<b>Zoë</b>"
     for empty in ("", "  ", "\x00\u202e\u200b"):
         assert device_name(empty) is None
+
+
+def test_a_name_that_another_device_has_gets_a_number() -> None:
+    assert distinct_name("Phone", ()) == "Phone"
+    assert distinct_name("Phone", {"phone", "Phone 2"}) == "Phone"
+    assert distinct_name("Phone", {"Phone", "Phone 2"}) == "Phone 3"
+    long = "x" * 64
+    assert distinct_name(long, {long}) == "x" * 62 + " 2", "and stays within the limit"
 
 
 def test_the_documented_chance_of_a_guess_holds() -> None:
@@ -111,6 +120,14 @@ async def test_a_code_pairs_one_device_as_a_client(desk: Desk) -> None:
     assert made.code.encode() not in content
     events = [entry.event for entry in await desk.store.audit(10)]
     assert events == ["paired", "pairing_code_made"]
+
+
+async def test_two_that_pair_at_once_under_one_name_can_be_told_apart(desk: Desk) -> None:
+    codes = [await desk.devices.make_code("127.0.0.1") for _ in range(2)]
+    pairing = [desk.devices.pair(made.code, "Firefox on Linux", "10.0.0.1") for made in codes]
+    named = [paired.device.name for paired in await asyncio.gather(*pairing)]
+    assert sorted(named) == ["Firefox on Linux", "Firefox on Linux 2"]
+    assert {*named} <= {device.name for device in await desk.devices.list()}
 
 
 async def test_the_codes_role_is_the_devices(desk: Desk) -> None:

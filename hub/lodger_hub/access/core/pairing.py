@@ -4,6 +4,7 @@ Eight characters of 32 are 40 bits. With the limits below a guesser has at most 
 code lives, at five codes that live at once: one chance in 400 million.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -49,3 +50,13 @@ def device_name(wished: str) -> str | None:
     """One visible line, shortened; nothing when it has no visible character. Pages show it as text all the same."""
     name = " ".join("".join(part if part.isprintable() else " " for part in wished).split())
     return name[:NAME_CHARACTERS].rstrip() or None
+
+
+def distinct_name(name: str, taken: Collection[str]) -> str:
+    """The name, with a number behind it when another device has it already: people revoke by name."""
+    wished, number = name, 1
+    while name in taken:
+        number += 1
+        ending = f" {number}"
+        name = wished[: NAME_CHARACTERS - len(ending)].rstrip() + ending
+    return name

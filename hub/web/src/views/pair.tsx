@@ -5,10 +5,24 @@ import { takePairingCode } from "../route";
 import { begin, farewell } from "../session";
 import { Trouble } from "../ui/parts";
 
+/** As browsers call themselves, the rarer names first: most call themselves Chrome or Safari too. */
+const BROWSERS = [
+  ["FxiOS", "Firefox"],
+  ["Firefox", "Firefox"],
+  ["Edg", "Edge"],
+  ["OPR", "Opera"],
+  ["SamsungBrowser", "Samsung Internet"],
+  ["CriOS", "Chrome"],
+  ["Chrome", "Chrome"],
+  ["Safari", "Safari"],
+] as const;
+
+/** Such as "Firefox on Android": a person has several browsers, and revokes one of them by its name. */
 function ownName(): string {
   const agent = navigator.userAgent;
-  const system = /iPhone|iPad|Android|Windows|Macintosh|Linux/.exec(agent)?.[0] ?? "Browser";
-  return { Macintosh: "Mac", iPhone: "iPhone", iPad: "iPad" }[system] ?? system;
+  const system = /iPhone|iPad|Android|Windows|Macintosh|Linux/.exec(agent)?.[0].replace("Macintosh", "Mac") ?? "";
+  const browser = BROWSERS.find(([word]) => agent.includes(word))?.[1] ?? "Browser";
+  return system ? `${browser} on ${system}` : browser;
 }
 
 export function PairView(): JSX.Element {
