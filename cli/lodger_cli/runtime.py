@@ -1,6 +1,7 @@
 """Which agent and conversation a command talks to."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +15,8 @@ OPEN_LIMIT_S: Final = 120.0
 MEMORY_WAIT_S: Final = 20.0
 BACKGROUND_LOOK_S: Final = 1.0
 """How often the daemon is asked whether background work still runs."""
+BACKGROUND_LIMIT_S: Final = 1800.0
+"""A build ends by then; a server that the agent started never does. As long as a question waits for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +100,18 @@ async def use_model(client: WireClient, runtime: Frame, handle: str) -> None:
 async def wait_for_background(
     client: WireClient, runtime: Frame, before: frozenset[str], show: Callable[[Frame], None] | None
 ) -> None:
-    """Wait until all background work of a conversation has ended but what ran `before`. Raises: WireError."""
+    """Wait until all background work of a conversation has ended but what ran `before`, for `BACKGROUND_LIMIT_S` at the
+    most; then what still runs is named and goes on. Raises: WireError."""
     said = False
+    deadline = time.monotonic() + BACKGROUND_LIMIT_S
     while running := await _background(client, runtime, before, show):
+        names = ", ".join(running)
+        if time.monotonic() >= deadline:
+            limit = f"{BACKGROUND_LIMIT_S / 60:.0f} minutes"
+            note(f"lodger: background work still runs after {limit} ({names}); it goes on, `lodger status` shows it")
+            return
         if not said:
-            note(f"lodger: waiting for background work ({', '.join(running)}); `--no-wait` does not")
+            note(f"lodger: waiting for background work ({names}); `--no-wait` does not")
             said = True
         await asyncio.sleep(BACKGROUND_LOOK_S)
 

@@ -65,6 +65,17 @@ async def test_it_waits_until_nothing_of_its_own_runs_any_more(
     assert said.err.count("waiting for background work (run a, run b)") == 1
 
 
+async def test_what_never_ends_is_named_and_left_running(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime_module, "BACKGROUND_LIMIT_S", 0.05)
+    async with daemon(tmp_path, ["server"]) as (client, asked):
+        async with asyncio.timeout(10):
+            await wait_for_background(client, RUNTIME, frozenset(), None)
+    assert len(asked) > 1
+    assert "still runs" in capsys.readouterr().err.splitlines()[-1]
+
+
 async def test_what_ran_before_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with daemon(tmp_path, ["old"]) as (client, asked):
         async with asyncio.timeout(10):
