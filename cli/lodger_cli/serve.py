@@ -10,7 +10,7 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lodger_cli.long_running import imports_without_collection, leave_quickly, prefer_the_event_loop
 from lodger_cli.places import paths, record_hub
@@ -18,6 +18,9 @@ from lodger_cli.terminal import Exit, fail, say_json
 
 if TYPE_CHECKING:
     from lodger_hub.options import HubOptions
+
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ def run_daemon(
         from lodger_daemon.service.notify import Notifier
         from lodger_daemon.service.options import DaemonOptions, ListenOptions
         from lodger_daemon.service.program import StartRefused, run
+        from lodger_daemon.version import VERSION
 
     prefer_the_event_loop()
     _log_to(log_file, logging.INFO)
@@ -81,8 +85,12 @@ def run_daemon(
         notifier=notifier,
     )
 
+    def ready(facts: dict[str, Any]) -> None:
+        say_json(facts)
+        _LOG.info("lodger %s answers on %s", VERSION, facts["machine"])
+
     async def serve(stopping: asyncio.Event) -> None:
-        await run(options, stopping, say_json)
+        await run(options, stopping, ready)
         # Here and not after the loop: that would wait for threads, such as one that starts a box nobody will use. A
         # start that is cut short leaves nothing, as after a kill.
         leave_quickly()
@@ -114,6 +122,7 @@ def run_hub(flags: HubFlags, *, while_fd: int, log_file: str = "") -> None:
                 record_hub(folder, reach.url)
                 print_ready(reach)
                 ready_to_serve(f"Serving at {reach.url}")
+                _LOG.info("the hub serves at %s", reach.url)
 
             await _stopped_by(stopping, serve(options, ready))
 
@@ -135,6 +144,8 @@ def _log_to(log_file: str, level: int) -> None:
 
     try:
         log_to(Path(log_file), level)
+        # That it is up is worth a line at every level: a log without any looks like one that is not written.
+        _LOG.setLevel(logging.INFO)
     except OSError as error:
         fail(f"the log cannot be written to {log_file}: {error.strerror}", Exit.FAILED)
 

@@ -31,6 +31,8 @@ SANDBOX_LIMIT_S: Final = 3.0
 RESTART_AFTER_S: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 """Waits before a process that ended by itself is started again; the last one repeats."""
 STEADY_AFTER_S: Final = 60.0
+_BY_UP: Final = "  Ctrl-C where `lodger up` runs stops both."
+_NOT_BY_UP: Final = "  No `lodger up` started it; as a service it is stopped by `lodger service uninstall`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +45,19 @@ class Ready:
 
 
 def up(flags: HubFlags, *, as_json: bool) -> None:
-    """Run until interrupted. A second `lodger up` finds the first, says the same and ends."""
+    """Run until interrupted. A second `lodger up` finds the first, tells of it and ends."""
     where = paths()
     where.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = (where.state / "up.lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        asyncio.run(_show_running(where, as_json=as_json))
+        asyncio.run(_show_running(where, _BY_UP, as_json=as_json))
         return
     try:
         if _daemon_stays(where):
             # As a service, most likely. A second hub would only make commands here look for the wrong one.
-            asyncio.run(_show_running(where, as_json=as_json, limit_s=SERVICE_LIMIT_S))
+            asyncio.run(_show_running(where, _NOT_BY_UP, as_json=as_json, limit_s=SERVICE_LIMIT_S))
             return
         asyncio.run(_Keeper(where, flags, as_json).run())
     except (StartError, WireError) as error:
@@ -84,16 +86,16 @@ def _daemon_answers(where: Paths) -> bool:
     return True
 
 
-async def _show_running(where: Paths, *, as_json: bool, limit_s: float = LINK_LIMIT_S) -> None:
+async def _show_running(where: Paths, how_it_stops: str, *, as_json: bool, limit_s: float = LINK_LIMIT_S) -> None:
     try:
         ready = await _wait_ready(where, limit_s)
     except WireError as error:
         fail(f"a daemon runs here already, but not with a hub that answers: {error}. Stop it first", as_json=as_json)
-    if not as_json:
-        note("Lodger is running already.")
-    _announce(ready, as_json=as_json)
-    if not as_json:
-        say("  Ctrl-C where it was started stops both; a service is stopped by `lodger service uninstall`.")
+    if as_json:
+        _announce_to_programs(ready)
+        return
+    _announce(ready, "was up already", "")
+    say(how_it_stops)
 
 
 class _Keeper:
@@ -124,8 +126,11 @@ class _Keeper:
             await daemon.stop()
             await hub.stop()
             raise
-        _announce(ready, as_json=self._as_json)
-        self._progress("  Ctrl-C here stops both.")
+        if self._as_json:
+            _announce_to_programs(ready)
+        else:
+            _announce(ready, "is up", ", in another terminal")
+            note("  Ctrl-C here stops both.")
         await self._keep(hub, daemon)
 
     async def _keep(self, hub: Child, daemon: Child) -> None:
@@ -252,24 +257,26 @@ def _announce_pairing(hub: HubPlace) -> None:
         say(line)
 
 
-def _announce(ready: Ready, *, as_json: bool) -> None:
+def _announce_to_programs(ready: Ready) -> None:
     machine = ready.facts["machine"]
+    say_json(
+        {
+            "type": "ready",
+            "hub_url": ready.hub.url,
+            "client_token": ready.hub.client_token,
+            "machine": machine["name"],
+            "device_id": machine["device_id"],
+            "agent": ready.agent,
+            "model": ready.facts["model"]["default"],
+        }
+    )
+
+
+def _announce(ready: Ready, state: str, where_to_type: str) -> None:
+    """`where_to_type`: this terminal is taken by a Lodger that was started here, and free otherwise."""
     model = ready.facts["model"]
-    if as_json:
-        say_json(
-            {
-                "type": "ready",
-                "hub_url": ready.hub.url,
-                "client_token": ready.hub.client_token,
-                "machine": machine["name"],
-                "device_id": machine["device_id"],
-                "agent": ready.agent,
-                "model": model["default"],
-            }
-        )
-        return
     say("")
-    say(f"  Lodger is up on {machine['name']}.")
+    say(f"  Lodger {state} on {ready.facts['machine']['name']}.")
     say(f"  Hub      {ready.hub.url}")
     say(f"  Model    {model['default']}")
     if model["practice"]:
@@ -277,4 +284,4 @@ def _announce(ready: Ready, *, as_json: bool) -> None:
     say(f"  Sandbox  {ready.facts['sandbox']['summary']}")
     _announce_pairing(ready.hub)
     say("")
-    say('  Try, in another terminal:  .venv/bin/lodger chat   or   .venv/bin/lodger ask "What can you do?"')
+    say(f'  Try{where_to_type}:  .venv/bin/lodger chat   or   .venv/bin/lodger ask "What can you do?"')

@@ -53,6 +53,23 @@ async def test_up_beside_a_service_shows_what_runs_and_disturbs_nothing(world: W
     shown = (await world.run(home, "up", "--json", cwd=world.base)).ok().json
     assert (shown["type"], shown["hub_url"]) == ("ready", hub.first["url"])
     assert record.read_text() == before, "commands here still find the hub that runs"
+    said = (await world.run(home, "up", cwd=world.base)).ok()
+    assert "was up already" in said.out
+    assert "No `lodger up` started it" in said.out
+    assert "another terminal" not in said.out
+
+
+async def test_a_second_up_tells_of_the_first_and_both_have_logged_that_they_are_up(world: World) -> None:
+    home = world.home("a")
+    first = await world.start("up", [*LODGER, "up", "--json", "--port", "0"], world.environment(home), limit_s=60)
+    said = (await world.run(home, "up", cwd=world.base)).ok()
+    assert "was up already" in said.out
+    assert "Ctrl-C where `lodger up` runs" in said.out
+    assert "lodger service" not in said.out
+    shown = (await world.run(home, "logs", "--json", cwd=world.base)).ok()
+    lines = [json.loads(line) for line in shown.out.splitlines()]
+    assert {"hub", "daemon"} <= {line["part"] for line in lines if line["logger"] == "lodger_cli.serve"}
+    assert await first.stop() == 0
 
 
 async def test_up_beside_a_daemon_without_a_hub_says_what_is_in_the_way(world: World) -> None:
