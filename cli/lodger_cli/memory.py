@@ -28,8 +28,10 @@ def status(agent: str, shared: str, *, as_json: bool) -> None:
     _say_status(answer)
 
 
-def log(agent: str, *, limit: int, path: str, as_json: bool) -> None:
-    answer = ask_daemon({"type": "memory_history", "limit": limit, "file_path": path}, agent, as_json=as_json)
+def log(agent: str, shared: str, *, limit: int, path: str, as_json: bool) -> None:
+    answer = ask_daemon(
+        {"type": "memory_history", "limit": limit, "file_path": path, **_which(shared)}, agent, as_json=as_json
+    )
     commits: list[dict[str, Any]] = answer["commits"]
     if as_json:
         say_json(commits)
@@ -41,16 +43,18 @@ def log(agent: str, *, limit: int, path: str, as_json: bool) -> None:
         say("Nothing remembered yet.")
 
 
-def show(agent: str, path: str, *, at: str, as_json: bool) -> None:
-    answer = ask_daemon({"type": "memory_file_at_ref", "file_path": path, "ref": at}, agent, as_json=as_json)
+def show(agent: str, shared: str, path: str, *, at: str, as_json: bool) -> None:
+    answer = ask_daemon(
+        {"type": "memory_file_at_ref", "file_path": path, "ref": at, **_which(shared)}, agent, as_json=as_json
+    )
     if as_json:
         say_json({"path": path, "ref": at, "content": answer["content"]})
     else:
         write_out(_readable(answer["content"]))
 
 
-def diff(agent: str, commit: str, *, as_json: bool) -> None:
-    answer = ask_daemon({"type": "memory_commit_diff", "sha": commit}, agent, as_json=as_json)
+def diff(agent: str, shared: str, commit: str, *, as_json: bool) -> None:
+    answer = ask_daemon({"type": "memory_commit_diff", "sha": commit, **_which(shared)}, agent, as_json=as_json)
     if as_json:
         say_json({"commit": commit, "diff": answer["diff"]})
     else:
@@ -130,7 +134,8 @@ def _which(shared: str) -> Frame:
 
 def _say_choices(answer: Frame, shared: str, *, as_json: bool) -> None:
     conflict = answer["conflict"]
-    command = "lodger memory resolve" + (f" --shared {shared}" if shared else "")
+    which = f" --shared {shared}" if shared else ""
+    command = f"lodger memory resolve{which}"
     if as_json:
         say_json({"agent_id": answer["agent_id"], "conflict": conflict})
         return
@@ -147,8 +152,7 @@ def _say_choices(answer: Frame, shared: str, *, as_json: bool) -> None:
     say(f"This machine ({ours}) and another one ({theirs}) changed the same places; both versions are kept:")
     for path in conflict["paths"]:
         say(for_terminal(f"  {path}"))
-    if not shared:
-        say(f"To look:    lodger memory show PATH --at {ours}, and --at {theirs}")
+    say(f"To look:    lodger memory show{which} PATH --at {ours}, and --at {theirs}")
     for option, meaning in _SIDES.items():
         say(f"To decide:  {command} [PATH…] --{option}   {meaning}")
     say(f"            {command} PATH --file FILE   what FILE holds")

@@ -22,12 +22,13 @@ def memory_log(
     path: Annotated[str, typer.Argument(metavar="[PATH]", help="Only commits that changed this file.")] = "",
     agent: Agent = "",
     limit: Annotated[int, typer.Option(metavar="N", help="How many commits at the most.")] = 20,
+    shared: SharedName = "",
     as_json: Json = False,
 ) -> None:
     """List what the agent has remembered, newest first."""
     from lodger_cli.memory import log as run
 
-    run(agent, limit=limit, path=path, as_json=as_json)
+    run(agent, shared, limit=limit, path=path, as_json=as_json)
 
 
 @memory.command("show")
@@ -35,24 +36,26 @@ def memory_show(
     path: Annotated[str, typer.Argument(metavar="PATH", help="A file of the memory.")],
     at: MemoryCommit = "main",
     agent: Agent = "",
+    shared: SharedName = "",
     as_json: Json = False,
 ) -> None:
     """Print a file of the memory, as it is now or was at a commit."""
     from lodger_cli.memory import show as run
 
-    run(agent, path, at=at, as_json=as_json)
+    run(agent, shared, path, at=at, as_json=as_json)
 
 
 @memory.command("diff")
 def memory_diff(
     commit: Annotated[str, typer.Argument(metavar="[COMMIT]", help="Its id, or main.")] = "main",
     agent: Agent = "",
+    shared: SharedName = "",
     as_json: Json = False,
 ) -> None:
     """Show what a commit changed; without one, the latest."""
     from lodger_cli.memory import diff as run
 
-    run(agent, commit, as_json=as_json)
+    run(agent, shared, commit, as_json=as_json)
 
 
 @memory.command("pull")

@@ -94,9 +94,13 @@ def _check(name: str, *, as_json: bool) -> None:
 
 def _ask_hub(method: str, path: str, body: dict[str, Any] | None, *, as_json: bool) -> dict[str, Any]:
     try:
-        return hub_of_this_machine().ask(method, path, body)
+        hub = hub_of_this_machine()
     except WireError as error:
-        fail(f"{error}. Who shares a memory is said on the hub's machine", failure_code(error), as_json=as_json)
+        fail(f"{error}; who shares a memory is said on the hub's machine", failure_code(error), as_json=as_json)
+    try:
+        return hub.ask(method, path, body)
+    except WireError as error:
+        fail(str(error), Exit.FAILED, as_json=as_json)
 
 
 def _first_agent(*, as_json: bool) -> str:

@@ -7,6 +7,7 @@ from pydantic import Field
 from lodger_protocol.envelope import Identifier, WireModel
 from lodger_protocol.fields import PathText, RequestId
 from lodger_protocol.limits import COMMIT_MESSAGE_LIMIT_CHARS, MEMORY_CONTENT_LIMIT_CHARS, PATH_LIMIT_CHARS
+from lodger_protocol.shared_names import MAX_NAME_LENGTH
 
 Encoding: TypeAlias = Literal["utf8", "base64"]
 CommitMessage: TypeAlias = Annotated[str, Field(max_length=COMMIT_MESSAGE_LIMIT_CHARS)]
@@ -17,25 +18,30 @@ class _OfAgent(WireModel):
     agent_id: Identifier
 
 
+class _OfOneMemory(_OfAgent):
+    shared: Annotated[str, Field(max_length=MAX_NAME_LENGTH)] | None = None
+    """Lodger's own: the memory of this name that the agent shares, instead of its own."""
+
+
 class ListMemory(_OfAgent):
     type: Literal["list_memory"]
     include_references: bool | None = None
 
 
-class MemoryHistory(_OfAgent):
+class MemoryHistory(_OfOneMemory):
     type: Literal["memory_history"]
     file_path: Annotated[str, Field(max_length=PATH_LIMIT_CHARS)] | None = None
     limit: object = None
     """Unchecked by the protocol: what is no sensible number counts as absent."""
 
 
-class MemoryFileAtRef(_OfAgent):
+class MemoryFileAtRef(_OfOneMemory):
     type: Literal["memory_file_at_ref"]
     file_path: PathText
     ref: Identifier
 
 
-class MemoryCommitDiff(_OfAgent):
+class MemoryCommitDiff(_OfOneMemory):
     type: Literal["memory_commit_diff"]
     sha: Identifier
 

@@ -29,7 +29,7 @@ def look_at_daemon(facts: Facts, now: float) -> list[Finding]:
         *_store(facts),
         _hub(facts["uplink"], now),
         *_models(facts, now),
-        *_memory(facts["agents"], now),
+        *_memory(facts, now),
         *_spend(facts.get("spend")),
         _clock(facts["clock"], now),
     ]
@@ -144,15 +144,19 @@ def _failing(used: list[Facts], now: float) -> list[Finding]:
     return findings
 
 
-def _memory(agents: list[Facts], now: float) -> list[Finding]:
+def _memory(facts: Facts, now: float) -> list[Finding]:
+    own = [(agent["name"], agent["id"], "", agent["memory"]) for agent in facts["agents"]]
+    shared = [
+        (f"{one['agent_id']}, shared memory {one['name']}", one["agent_id"], f" --shared {one['name']}", one)
+        for one in facts.get("shared_memories") or []
+    ]
     findings = []
-    for agent in agents:
-        memory = agent["memory"]
+    for name, agent_id, option, memory in (*own, *shared):
         if memory["outcome"] not in _MEMORY:
             continue
         problem, advice = _MEMORY[memory["outcome"]]
-        found = f"{agent['name']}: {memory['outcome']} {_ago(memory['at'], now)}: {memory['detail']}".rstrip(": ")
-        command = f"lodger memory status --agent {agent['id']}"
+        found = f"{name}: {memory['outcome']} {_ago(memory['at'], now)}: {memory['detail']}".rstrip(": ")
+        command = f"lodger memory status --agent {agent_id}{option}"
         findings.append(Finding("memory", Verdict.WARNING, found, problem, advice, command, memory["at"]))
     return findings
 

@@ -182,13 +182,16 @@ class Memory:
             text = f"Memory: your commit is kept in the checkout but not published yet: {fault}"
             return ImportReport(False, room.published.head(), text)
 
-    async def look(self, agent_id: AgentId, work: Callable[[Published, str], T]) -> T:
+    async def look(self, agent_id: AgentId, work: Callable[[Published, str], T], shared: str | None = None) -> T:
         """What `work` finds in published memory, given its repository and the commit of its main; on a worker thread,
-        under the agent's lock.
+        under the repository's lock.
 
-        Raises: MemoryUnavailable when there is no memory of this agent here yet; what `work` raises.
+        Args:
+            shared: the name of a memory that the agent shares, instead of its own.
+
+        Raises: MemoryUnavailable when there is no such memory here yet; what `work` raises.
         """
-        room = self._agent(agent_id).room
+        room = self.repository(agent_id, shared).room
         if not room.published.exists():
             raise MemoryUnavailable(f"there is no memory of {agent_id} on this machine yet")
 

@@ -61,7 +61,9 @@ class MemoryCommands:
                 case MemoryFileAtRef():
                     yield _response(command, **await self._file_at_ref(command, agent_id))
                 case MemoryCommitDiff():
-                    diff = await self._look(agent_id, lambda published, head: commit_diff(published, head, command.sha))
+                    diff = await self._look(
+                        agent_id, lambda published, head: commit_diff(published, head, command.sha), command.shared
+                    )
                     yield _response(command, sha=command.sha, diff=diff)
                 case ReadMemoryFile():
                     yield _response(command, **await self._read(command, agent_id))
@@ -85,11 +87,13 @@ class MemoryCommands:
             raise ConversationError(f"Agent {agent_id} not found")
         return AgentId(agent_id)
 
-    async def _look(self, agent_id: AgentId, work: Look[T]) -> T:
+    async def _look(self, agent_id: AgentId, work: Look[T], shared: str | None = None) -> T:
         """A new agent's memory is made beside; who looks at once waits for it."""
         try:
-            return await self._memory.look(agent_id, work)
+            return await self._memory.look(agent_id, work, shared)
         except MemoryUnavailable:
+            if shared is not None:
+                raise
             await self._prepare(agent_id)
             return await self._memory.look(agent_id, work)
 
@@ -123,7 +127,9 @@ class MemoryCommands:
     async def _history(self, command: MemoryHistory, agent_id: AgentId) -> JsonObject:
         limit, path = command.limit, command.file_path or ""
         count = limit if isinstance(limit, int) and not isinstance(limit, bool) and 0 < limit <= MOST else DEFAULT_LIMIT
-        commits = await self._look(agent_id, lambda published, head: read_history(published, head, count, path or None))
+        commits = await self._look(
+            agent_id, lambda published, head: read_history(published, head, count, path or None), command.shared
+        )
         return {
             "file_path": path,
             "commits": [
@@ -139,7 +145,7 @@ class MemoryCommands:
 
     async def _file_at_ref(self, command: MemoryFileAtRef, agent_id: AgentId) -> JsonObject:
         data = await self._look(
-            agent_id, lambda published, head: file_at(published, head, command.file_path, command.ref)
+            agent_id, lambda published, head: file_at(published, head, command.file_path, command.ref), command.shared
         )
         return {"file_path": command.file_path, "ref": command.ref, "content": _text(data, command.file_path)}
 

@@ -51,6 +51,8 @@ def test_a_healthy_daemon_has_no_trouble_and_every_fact_its_age() -> None:
          "lodger connect openai"),
         ({"agents": [agent(served=False)]}, Problem.MODEL_UNSERVED, "openai/gpt", "lodger models"),
         ({"agents": [agent("conflict", "in a.md")]}, Problem.MEMORY_CONFLICT, "in a.md", "--agent agent-1"),
+        ({"shared_memories": [{**agent("conflict", "in a.md")["memory"], "agent_id": "agent-1", "name": "team"}]},
+         Problem.MEMORY_CONFLICT, "agent-1, shared memory team: conflict 1 min ago: in a.md", "--shared team"),
         ({"agents": [agent("push_failed")]}, Problem.MEMORY_UNSYNCED, "push_failed 1 min ago", "memory status"),
         ({"agents": [agent("invalid")]}, Problem.MEMORY_INVALID, "", "memory status"),
         ({"agents": [agent("in_the_way")]}, Problem.MEMORY_IN_THE_WAY, "", "memory status"),
