@@ -28,6 +28,7 @@ def status_lines(facts: Facts, now: float) -> list[str]:
         *_spend(facts, now),
         *(line for agent in facts["agents"] for line in _agent(agent, now)),
         *(line for one in facts.get("shared_memories") or [] for line in _shared_memory(one, now)),
+        *(_memory_writer(one, now) for one in facts.get("memory_writers") or []),
     ]
 
 
@@ -178,6 +179,13 @@ def _shared_memory(one: Facts, now: float) -> list[str]:
     how = f"{one['outcome']} {_ago(one['at'], now)}, {one['ahead']} commit(s) unsynced"
     lines = [f"Shared     {one['name']} of {one['agent_id']} ({one['permissions']}): {how}"]
     return [*lines, *([f"{_INDENT}{one['detail']}"] if one["detail"] else [])]
+
+
+def _memory_writer(one: Facts, now: float) -> str:
+    text = f"Writer     {one['kind']} of {one['agent_id']}: "
+    if one["ended_at"] is None:
+        return text + f"{one['state']}, began {_ago(one['created_at'], now)}"
+    return text + f"{one['state']} {_ago(one['ended_at'], now)}; `lodger memory writers {one['writer_id']}` says more"
 
 
 def _doubt(git: Facts) -> str:

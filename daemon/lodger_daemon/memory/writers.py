@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 TIME_LIMIT_S: Final = 30 * 60.0
 """Of a writer that is given no other: a reflection of the reference takes minutes."""
 MOST_REPORT_CHARS: Final = 30_000
-"""As of a subagent's (BEHAVIOUR.md G3)."""
+"""A page of ten; a report is read by a person, and lies in the database."""
 KEPT_S: Final = 90 * 24 * 3600.0
 """How long the record of a writer is kept that left nothing to merge."""
 _AGAIN_S: Final = 60.0
@@ -196,6 +196,10 @@ class Writers:
     async def of(self, agent_id: AgentId) -> tuple[Writer, ...]:
         """Latest first."""
         return await self._database.read(lambda connection: rows.of_agent(connection, agent_id, _SHOWN))
+
+    async def unsettled(self) -> tuple[Writer, ...]:
+        """Of all agents: those that are open and those of which something is kept, oldest first."""
+        return await self._database.read(rows.unsettled)
 
     # -- opening --
 

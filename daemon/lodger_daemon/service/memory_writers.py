@@ -49,6 +49,10 @@ class WriterCommands:
             await self._act(AgentId(agent_id), action, command.get("writer_id"))
         return {"writers": [_facts(writer) for writer in await self._writers.of(AgentId(agent_id))]}
 
+    async def section(self) -> Json:
+        """For a status: those at work, and those of which something is kept that nobody has decided about."""
+        return [_facts(writer) for writer in await self._writers.unsettled()]
+
     async def _act(self, agent_id: AgentId, action: Json, writer_id: Json) -> None:
         if not isinstance(writer_id, str) or action not in ("cancel", "merge", "drop"):
             raise ConversationError("give a writer_id, and as action cancel, merge or drop")
@@ -70,6 +74,7 @@ def _facts(writer: Writer) -> JsonObject:
     reads = writer.reads
     paths: list[Json] = [*writer.paths]
     return {
+        "agent_id": writer.agent_id,
         "writer_id": writer.id,
         "kind": writer.kind.value,
         "state": writer.state.value,

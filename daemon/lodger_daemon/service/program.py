@@ -35,6 +35,7 @@ from lodger_daemon.ports.ports import Ports
 from lodger_daemon.ports.sharing import HubShares
 from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.randomness import SystemRng
+from lodger_daemon.service.adoption import adopt_known
 from lodger_daemon.service.box_requests import BoxRequests
 from lodger_daemon.service.box_watchers import BoxWatchers
 from lodger_daemon.service.clock_watch import ClockWatch
@@ -68,7 +69,6 @@ from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.system_clock import SystemClock
 from lodger_daemon.turns.conductor import Conversations
-from lodger_daemon.turns.contract import ConversationError
 from lodger_daemon.turns.services import TurnOptions, TurnServices
 from lodger_daemon.uplink.core.status import UplinkStatus
 from lodger_daemon.uplink.device_id import load_device_id
@@ -82,9 +82,6 @@ from lodger_tools.box.manager import BoxManager
 from lodger_tools.output.overflow import OverflowFolder, OverflowOwner
 from lodger_tools.toolbox import LodgerToolbox
 from lodger_tools.toolbox_background import BackgroundToolbox
-
-ADOPTION_LIMIT_S: Final = 30.0
-"""A machine without agents waits this long for those its hub holds: their first clones."""
 
 Announce = Callable[[dict[str, Any]], None]
 _LOG: Final = logging.getLogger(__name__)
@@ -205,7 +202,7 @@ async def _run(
     rooms.network.let_ask(rooms.conversations.network_asker)
     rooms.ports.let_ask(rooms.conversations.ports_asker)
     await rooms.tasks.start()
-    await _adopt_known(rooms)
+    await adopt_known(rooms.conversations, rooms.memory)
     uplinks: list[Uplink] = []
     words = HubWords(rooms.memory, rooms.conversations, foundation.audit, foundation.clock)
 
@@ -380,22 +377,6 @@ async def _ask_persons_tools(options: DaemonOptions, settings: Settings, network
         network.add_presets(await asyncio.to_thread(tools.entries, wanted))
 
 
-async def _adopt_known(rooms: _Rooms) -> None:
-    """On a machine that has no agent yet: those the hub holds, oldest first, and those whose memory is here. A hub that
-    does not answer delays the start and fails nothing."""
-    if await rooms.conversations.list_agents():
-        return
-    try:
-        async with asyncio.timeout(ADOPTION_LIMIT_S):
-            for agent_id in await rooms.memory.known_agents():
-                try:
-                    await rooms.conversations.adopt_agent(agent_id)
-                except ConversationError as error:
-                    _LOG.warning("the agent %s could not be taken in: %s", agent_id, error)
-    except TimeoutError as error:
-        _LOG.warning("not every agent of the hub could be taken in: %s", error)
-
-
 def _make_router(
     options: DaemonOptions,
     foundation: _Foundation,
@@ -422,7 +403,12 @@ def _make_router(
         questions=rooms.questions,
         sandbox=sandbox,
         uplink=uplink_status,
-        sections={"spend": rooms.spend.status, "ports": port_commands.section, "shared_memories": care.section},
+        sections={
+            "spend": rooms.spend.status,
+            "ports": port_commands.section,
+            "shared_memories": care.section,
+            "memory_writers": WriterCommands(writers, rooms.conversations).section,
+        },
     )
     porter = Porter(foundation.database, foundation.clock, SystemRng())
     porting = PortingCommands(porter, rooms.conversations, options.paths.state, foundation.clock, SystemRng())

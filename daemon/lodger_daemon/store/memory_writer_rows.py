@@ -5,6 +5,7 @@
     get(connection, writer_id) -> Writer | None
     change(connection, writer, old_state)              raises StateConflict when it is in another state
     open_ones(connection) -> tuple[Writer, ...]        oldest first
+    unsettled(connection) -> tuple[Writer, ...]        open or kept, of all agents; oldest first
     of_agent(connection, agent_id, limit) -> tuple[Writer, ...]      latest first
     kept(connection, agent_id, kind) -> tuple[Writer, ...]           ended, but may still be merged; oldest first
     endings(connection, agent_id, kind) -> tuple[Ending, ...]        of the latest that began first
@@ -90,6 +91,7 @@ _COLUMNS: Final = (
 )
 _SELECT: Final = f"SELECT {_COLUMNS} FROM memory_writers"
 _LAST_ENDINGS: Final = 40
+_MOST_SHOWN: Final = 100
 
 
 def _listed(states: frozenset[WriterState]) -> str:
@@ -137,6 +139,11 @@ def change(connection: sqlite3.Connection, writer: Writer, old_state: WriterStat
 
 def open_ones(connection: sqlite3.Connection) -> tuple[Writer, ...]:
     return tuple(map(_from_row, connection.execute(f"{_SELECT} WHERE state IN ({_listed(OPEN)}) ORDER BY number")))
+
+
+def unsettled(connection: sqlite3.Connection) -> tuple[Writer, ...]:
+    rows = connection.execute(f"{_SELECT} WHERE state IN ({_listed(OPEN | KEPT)}) ORDER BY number LIMIT {_MOST_SHOWN}")
+    return tuple(map(_from_row, rows))
 
 
 def of_agent(connection: sqlite3.Connection, agent_id: AgentId, limit: int) -> tuple[Writer, ...]:

@@ -143,6 +143,7 @@ async def _look_after_writers(world: World) -> None:
         while [one["state"] for one in found] != ["rescued", "rescued"]:
             found = (await world.run(home, "memory", "writers", "--json")).ok().json
     repair, reflection = found
+    assert (await world.run(home, "status", "--json")).json["memory_writers"] == [reflection, repair]
     assert (repair["kind"], reflection["kind"]) == ("repair", "reflection")
     listed = (await world.run(home, "memory", "writers", reflection["writer_id"])).ok()
     assert "why: the daemon ended while it ran" in listed.out

@@ -43,6 +43,16 @@ def test_ports_of_boxes_are_shown_where_there_are_any() -> None:
     assert "2 connection(s), nothing listens there now" in told
 
 
+def test_writers_of_memory_are_shown_while_they_work_or_wait_for_a_decision() -> None:
+    one = {
+        "agent_id": "agent-1", "writer_id": "reflection-1-a", "kind": "reflection", "state": "running",
+        "created_at": NOW - 120, "ended_at": None,
+    }  # fmt: skip
+    told = lines(memory_writers=[one, {**one, "state": "conflicted", "ended_at": NOW - 60}])
+    assert "Writer     reflection of agent-1: running, began 2 min ago\n" in told
+    assert told.endswith("conflicted 1 min ago; `lodger memory writers reflection-1-a` says more")
+
+
 def test_a_hub_that_is_away_shows_why_and_when_it_is_tried_again() -> None:
     uplink = {
         **healthy()["uplink"], "state": "waiting", "since": NOW - 12, "last_contact": None, "failures": 3,
