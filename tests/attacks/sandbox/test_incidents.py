@@ -1,6 +1,7 @@
 """Incidents of ATTACKS.md 4.3 and 4.4 that need the runner, the command line or the machine, with real parts."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import subprocess
@@ -23,9 +24,8 @@ from support.plain_runner import PlainStarter
 from support.real_boxes import RealRequests, box_user_for_tests
 from support.sandbox_users import own, user_of_boxes, visible_folder
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("bwrap") is None, reason="needs bubblewrap and folders outside private ones"
-)
+pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+covers_bwrap = pytest.mark.skipif(os.geteuid() != 0, reason="covers the machine's bubblewrap with another file")
 LODGER = "from lodger_cli.main import main; main()"
 
 
@@ -157,6 +157,7 @@ def lodger(folder: Path, home: Path, before: str = "") -> subprocess.CompletedPr
     )
 
 
+@covers_bwrap
 def test_f9_without_bubblewrap_nothing_runs_and_it_is_said(room: Room, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.touch()
@@ -168,11 +169,13 @@ def test_f9_without_bubblewrap_nothing_runs_and_it_is_said(room: Room, tmp_path:
         find_bwrap(("/nowhere/bwrap",))
 
 
+@covers_bwrap
 def test_f9_control_with_it_the_command_runs(room: Room, tmp_path: Path) -> None:
     assert lodger(room.workspace, tmp_path).returncode == 0
     assert (room.workspace / "made").exists()
 
 
+@covers_bwrap
 def test_f10_a_bwrap_of_the_workspace_is_never_run(room: Room, tmp_path: Path) -> None:
     planted = room.workspace / "bwrap"
     planted.write_text(f"#!/bin/sh\ntouch {room.outside}/planted-ran\nexit 1\n")
@@ -194,7 +197,7 @@ def test_f10_control_by_path_it_would_be(room: Room) -> None:
 
 
 def mount_namespaces(root: int) -> dict[int, str]:
-    """Of a process and everything that came from it."""
+    """Of a process and everything that came from it, but for a runner: nobody but root may look at that."""
     parents = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -207,7 +210,11 @@ def mount_namespaces(root: int) -> dict[int, str]:
         below = {pid for pid, parent in parents.items() if parent in found} - found
         found |= below
         grown = bool(below)
-    return {pid: str(Path(f"/proc/{pid}/ns/mnt").readlink()) for pid in found}
+    namespaces = {}
+    for pid in found:
+        with contextlib.suppress(PermissionError):
+            namespaces[pid] = str(Path(f"/proc/{pid}/ns/mnt").readlink())
+    return namespaces
 
 
 async def namespaces_of_a_tool(room: Room) -> set[str]:
@@ -215,7 +222,7 @@ async def namespaces_of_a_tool(room: Room) -> set[str]:
     its own."""
     await room.run(RunCommand("mkfifo gate; setsid sh -c 'read x < gate' & (read y < gate) & disown -a"))
     running = asyncio.create_task(room.run(RunCommand("sh -c 'read z < gate; :'; :")))
-    await until(lambda: len(mount_namespaces(room.pid())) >= 5, "all of them run")
+    await until(lambda: len(mount_namespaces(room.pid())) >= 4, "all of them run")
     namespaces = set(mount_namespaces(room.pid()).values())
     await room.manager.stop_all(room.key)
     await running

@@ -1,0 +1,61 @@
+"""Tests run once more, as a user who is neither root nor has anybody else's boxes. Root only."""
+
+import os
+import pwd
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from support.real_boxes import USER_NAME
+from support.sandbox_users import user_of_boxes
+
+ROOT: Final = Path(__file__).parents[2]
+LIMIT_S: Final = 300.0
+_START: Final = """
+set -e
+python=$1 user=$2
+shift 2
+# The interpreter may lie below a private home: there, and nowhere else in it, this user may look.
+case $python in
+/root/*)
+  mount --bind "$python" /mnt
+  mount -t tmpfs -o mode=0755,size=1m none /root
+  mkdir -p "$python"
+  mount --bind /mnt "$python"
+  ;;
+esac
+mount -t tmpfs -o mode=0755 none /srv
+mount -t tmpfs -o mode=0755 none /home
+mkdir /home/person
+chown "$user" /srv /home/person
+export HOME=/home/person
+exec setpriv --reuid "$user" --regid "$user" --clear-groups "$@"
+"""
+"""In a mount namespace of its own: a home, and /srv for workspaces that boxes see among the rest of the machine."""
+
+
+def run_pytest(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """With the user that boxes have as root, who has a name and no rights."""
+    user = user_of_boxes()
+    assert os.geteuid() == 0 and pwd.getpwuid(user.uid).pw_name == USER_NAME
+    words = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments)
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
+        os.chown(scratch, user.uid, user.gid)
+        environment = {
+            "PATH": os.environ["PATH"],
+            "LANG": "C.UTF-8",
+            "TMPDIR": scratch,
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        shell = ("unshare", "-m", "--propagation", "slave", "sh", "-c", _START, "sh", sys.base_prefix, str(user.uid))
+        return subprocess.run(
+            (*shell, *words),
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_S,
+        )
