@@ -22,6 +22,14 @@ APP = """
 import base64, hashlib, json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+ODD = {
+    "/endless": b"HTTP/1.1 200 OK\\r\\n",
+    "/garbage": b"\\x00\\x01 what\\r\\n\\r\\n",
+    "/switch": b"HTTP/1.1 101 Now\\r\\nConnection: Upgrade\\r\\nUpgrade: websocket\\r\\n\\r\\n",
+    "/two-lengths": b"HTTP/1.1 200 OK\\r\\nContent-Length: 1\\r\\nContent-Length: 9\\r\\n\\r\\n1",
+    "/split": b"HTTP/1.1 200 OK\\r\\nA: b\\nSet-Cookie: lodger_port_1=x\\r\\n\\r\\n",
+}
+
 class App(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -35,6 +43,12 @@ class App(BaseHTTPRequestHandler):
             for count in range(100):
                 self.wfile.write(b"x" * 2**20)
                 open("sent", "w").write(str(count + 1))
+            return
+        if self.path in ODD:
+            self.close_connection = True
+            self.wfile.write(ODD[self.path])
+            while self.path == "/endless":
+                self.wfile.write(b"X: y\\r\\n" * 1000)
             return
         length = int(self.headers.get("Content-Length") or 0)
         got = 0

@@ -167,6 +167,41 @@ async def test_what_is_no_plain_request_ends_the_connection(shared: SharedPort, 
     assert (await shared.ask()).status == 200
 
 
+@pytest.mark.parametrize("path", ["/endless", "/garbage", "/switch", "/two-lengths", "/split"])
+async def test_an_application_that_answers_oddly_harms_itself_alone(shared: SharedPort, path: str) -> None:
+    await shared.let_in()
+    answer = await shared.ask(path)
+    assert answer.status == 502 or not any("lodger_port_" in cookie for cookie in answer.all("set-cookie"))
+    assert path == "/split" or answer.status == 502
+    assert (await shared.ask()).status == 200
+
+
+async def test_who_never_ends_a_request_is_cut_off(shared: SharedPort, monkeypatch: pytest.MonkeyPatch) -> None:
+    await shared.let_in()
+    monkeypatch.setattr("lodger_hub.ports.door.STRANGERS", 3)
+    slow = [await asyncio.open_connection("127.0.0.1", shared.port) for _ in range(3)]
+    for _, writer in slow:
+        writer.write(b"GET / HTTP/1.1\r\nX-Slow:")
+    reader, writer = await asyncio.open_connection("127.0.0.1", shared.port)
+    assert await asyncio.wait_for(cut_off(reader), 5)
+    writer.close()
+    for _, writer in slow:
+        writer.close()
+    monkeypatch.setattr("lodger_hub.ports.door.HEAD_LIMIT_S", 0.2)
+    await until(lambda: is_open(shared.port), "the port is there")
+    reader, writer = await asyncio.open_connection("127.0.0.1", shared.port)
+    writer.write(b"GET / HTTP/1.1\r\nX-Slow:")
+    assert await asyncio.wait_for(cut_off(reader), 5)
+    writer.close()
+    assert (await shared.ask()).status == 200
+
+
+async def cut_off(reader: asyncio.StreamReader) -> bool:
+    with contextlib.suppress(ConnectionResetError):
+        return await reader.read() == b""
+    return True
+
+
 async def test_a_revoked_device_is_out_at_once_and_others_stay(shared: SharedPort) -> None:
     device_id, token = await paired(shared.hub)
     await shared.let_in(token)
