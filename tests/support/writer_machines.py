@@ -1,5 +1,6 @@
 """A machine whose agent has background writers: as `memory_machines`, with a database."""
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -75,6 +76,13 @@ def make_writers(machine: Machine, database: Database, seam: Callable[[str], Non
         reads_inside="/home/person/transcript",
         seam=seam,
     )
+
+
+async def at_rest(writers: Writers, limit_s: float = 30.0) -> None:
+    """Wait until nothing is under way that nobody waits for, but time limits."""
+    async with asyncio.timeout(limit_s):
+        while writers._tasks:
+            await asyncio.wait(set(writers._tasks))
 
 
 def open_database(machine: Machine) -> Database:

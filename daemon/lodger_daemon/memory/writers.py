@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 TIME_LIMIT_S: Final = 30 * 60.0
 """Of a writer that is given no other: a reflection of the reference takes minutes."""
 MOST_REPORT_CHARS: Final = 30_000
-"""A page of ten; a report is read by a person, and lies in the database."""
+"""Some ten pages: a person reads it, and it lies in the database."""
 KEPT_S: Final = 90 * 24 * 3600.0
 """How long the record of a writer is kept that left nothing to merge."""
 _AGAIN_S: Final = 60.0

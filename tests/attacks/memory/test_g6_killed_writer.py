@@ -1,7 +1,6 @@
 """G6 for background writers: kill -9 at every named seam loses nothing of theirs, leaves sound repositories and nothing
 lying about, and what was not merged counts as unread."""
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 from lodger_daemon.memory.core.writers import KEPT, OPEN, Writer, WriterState
 from support.memory_machines import AGENT, note
 from support.plain_boxes import agent_git
-from support.writer_machines import WriterMachine, write_in, writer_machine
+from support.writer_machines import WriterMachine, at_rest, write_in, writer_machine
 
 VICTIM = Path(__file__).parents[2] / "support" / "writer_victim.py"
 NAMES = {
@@ -48,16 +47,14 @@ def victim(tmp_path: Path, die_at: int) -> list[str]:
 async def reborn(folder: Path) -> WriterState:
     async with writer_machine(folder, founded=False) as here:
         await here.writers.start()
-        writer = await at_rest(here)
+        writer = await the_only_one(here)
         await is_in_order(here, writer, has_written=(folder / "written").exists())
         await the_next_one_works(here)
         return writer.state
 
 
-async def at_rest(here: WriterMachine) -> Writer:
-    async with asyncio.timeout(30):
-        while here.writers._tasks:
-            await asyncio.wait(set(here.writers._tasks))
+async def the_only_one(here: WriterMachine) -> Writer:
+    await at_rest(here.writers)
     (writer,) = await here.writers.of(AGENT)
     assert writer.state not in OPEN
     return writer

@@ -12,7 +12,7 @@ from lodger_daemon.paths import Paths
 from support.memory_machines import AGENT, note
 from support.real_boxes import workspace_for_tests
 from support.writer_daemon import WriterDaemon, writer_daemon
-from support.writer_machines import say
+from support.writer_machines import at_rest, say
 
 
 def places(folder: Path, workspace: Path) -> Paths:
@@ -88,9 +88,7 @@ async def test_a_daemon_that_follows_keeps_what_the_writer_of_the_last_one_wrote
                 opened, f"cat >a.md <<'END'\n{note('kept', 'a')}END\ngit add a.md && git commit -q -m a; sleep 600 &"
             )
         async with writer_daemon(places(tmp_path, workspace)) as second:
-            async with asyncio.timeout(30):
-                while second.writers._tasks:
-                    await asyncio.wait(set(second.writers._tasks))
+            await at_rest(second.writers)
             (writer,) = await second.writers.of(AGENT)
             assert (writer.state, writer.reason) == (WriterState.RESCUED, "the daemon ended while it ran")
             assert opened.box not in [status.key for status in second.boxes.statuses()]
