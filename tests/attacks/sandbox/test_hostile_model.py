@@ -15,12 +15,13 @@ import pytest
 
 from lodger_sandbox.host import base_interpreter
 from support.program_client import Client, Conversation, bash, local_client, open_conversation, script
-from support.programs import Home, World, new_world
+from support.programs import Home, World, new_world, until
 from support.sandbox_users import user_of_boxes
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="makes users and folders outside every private folder")
 AT_ONCE = 12
 """Calls in one answer of the model."""
+ANSWER_LIMIT_S = 2.0
 LIMIT_S = 90.0
 """Of one such turn: some mechanisms fill what they can get first."""
 PYTHON = (
@@ -100,3 +101,30 @@ async def is_healthy(world: World, home: Home, client: Client, conversation: Con
     assert turn.results[-1] == "all is well\n"
     assert turn.finished["stop_reason"] == "end_turn", turn.finished
     assert (await world.run(home, "status")).code == 0
+
+
+async def test_a_call_that_burns_every_core_does_not_hold_up_the_daemon() -> None:
+    burn = f"for i in $(seq {8 * (os.cpu_count() or 1)}); do (while :; do :; done) & done; touch burning; wait"
+    async with new_world("burn") as world:
+        home = world.home("a")
+        daemon = await world.daemon(home, endpoint=await world.endpoint())
+        assert daemon.first, daemon.last_words()
+        async with local_client(home.socket) as client:
+            conversation = await open_conversation(client, cwd=home.workspace, mode="unrestricted")
+            begun = {"name": "Bash", "arguments": {"command": burn, "run_in_background": True}}
+            await conversation.turn(script({"calls": [begun]}, {"text": "begun"}))
+            await until((home.workspace / "burning").exists, "it burns")
+            for _ in range(20):
+                # One answer takes some 5 ms on an idle machine.
+                await client.request({"type": "lodger_status"}, ANSWER_LIMIT_S)
+            turn = await conversation.turn(script({"calls": [bash("echo besides")]}, {"text": "done"}))
+            assert turn.results[-1] == "besides\n"
+            [box] = [box for box in home.boxes() if box.record.key.workspace == str(home.workspace)]
+            assert yields(box.record.runner_pid)
+            assert not yields(daemon.pid)
+            stop = {"type": "lodger_background_stop", "process_id": "bash_1", **conversation.runtime}
+            assert (await client.request(stop))["success"]
+
+
+def yields(pid: int) -> bool:
+    return os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, 0)
