@@ -92,7 +92,7 @@ class Memory:
         self._network = ThreadPoolExecutor(8, "memory-network")
         self._threads = Threads(self._local, self._network)
         workings = Workings(boxes, self._running, self._threads, clock, rng, seam, memory_box)
-        self.shared = None if sharing is None else SharedMemories(paths.agents, sharing, workings)
+        self.shared = None if sharing is None else SharedMemories(paths.agents, sharing, workings, self.head_announced)
         self._closed = False
 
     async def start(self) -> None:

@@ -102,7 +102,15 @@ class _Attached:
 
 
 class SharedMemories:
-    def __init__(self, agents: Path, places: SharingPlaces, workings: Workings) -> None:
+    """
+    Args:
+        own_head: told what the hub has of an agent's own memory.
+    """
+
+    def __init__(
+        self, agents: Path, places: SharingPlaces, workings: Workings, own_head: Callable[[AgentId, str], None]
+    ) -> None:
+        self._own_head = own_head
         self._folders = SharedFolders(agents)
         self._places = places
         self._workings = workings
@@ -261,13 +269,19 @@ class SharedMemories:
 
     async def _see_to(self, agent_id: AgentId, known: _Attached) -> None:
         async with known.lock:
-            wanted = await _on(self._workings.threads.network, self._places.hub.attached, agent_id)
-            if wanted is not None:
+            listed = await _on(self._workings.threads.network, self._places.hub.listed, agent_id)
+            if listed is not None:
                 here = {name: one.role for name, one in known.ones.items()}
-                for change in changes(here, wanted):
+                for change in changes(here, listed.shared):
                     await self._carry_out(agent_id, known, change)
             for one in known.ones.values():
                 await self._prepare(agent_id, one)
+        if listed is not None:
+            # Word of these may have gone out while this machine was away.
+            for name, head in listed.heads.items():
+                known.ones[name].sync.announced(head)
+            if listed.own_head is not None:
+                self._own_head(agent_id, listed.own_head)
 
     async def _carry_out(self, agent_id: AgentId, known: _Attached, change: Change) -> None:
         local, folders = self._workings.threads.local, self._folders

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lodger_daemon.identity import AgentId
-from lodger_daemon.memory.core.shared import ShareRole, attached_in
+from lodger_daemon.memory.core.shared import Listed, listed_in
 from lodger_daemon.memory.remote import MemoryRemote
 
 
@@ -40,9 +40,9 @@ class SharingHub:
     name_fault: Callable[[str], str | None]
     """Why a name may not be used, or None."""
 
-    def attached(self, agent_id: AgentId) -> dict[str, ShareRole] | None:
-        """Shared memories of an agent; None when the hub does not say, and then nothing changes."""
-        return attached_in(self.hub.ask(f"/v1/agents/{agent_id}/repositories"), self.name_fault)
+    def listed(self, agent_id: AgentId) -> Listed | None:
+        """Repositories of an agent; None when the hub does not say, and then nothing changes."""
+        return listed_in(self.hub.ask(f"/v1/agents/{agent_id}/repositories"), self.name_fault)
 
     def remote(self, name: str) -> SharedRemote:
         return SharedRemote(self.hub, name)

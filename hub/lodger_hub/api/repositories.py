@@ -42,17 +42,22 @@ class RepositoryRoutes:
     """Told the agent for which other memories count from now on."""
 
     async def of_agent(self, request: Request) -> Response:
-        """CONTROL-PLANE-REST.md section 9; to machines and clients that may read the agent's memory."""
+        """CONTROL-PLANE-REST.md section 9; to machines and clients that may read the agent's memory. The heads are for
+        machines that were away when word of a new one went out."""
         agent_id = request.path_params["agent_id"]
         if not isinstance(await self.memory.allows(request.scope, agent_id), Allowed):
             raise RequestRefused(404, "not_found", f"there is no agent {agent_id[:120]} here for this caller")
-        attached = await asyncio.to_thread(self.memory.sharing.of_agent, agent_id)
-        own = {"id": agent_id, "name": _OWN, "permissions": Right.WRITE.value, "is_primary": True}
-        shared = [
-            {"id": name, "name": name, "permissions": right.value, "is_primary": False}
-            for name, right in attached.items()
-        ]
-        return answer({"repositories": [own, *shared]})
+        return answer({"repositories": await asyncio.to_thread(self._of_agent, agent_id)})
+
+    def _of_agent(self, agent_id: str) -> list[dict[str, object]]:
+        try:
+            head = self.memory.head(agent_id)
+        except ValueError:
+            head = None
+        found = [_listed(agent_id, _OWN, Right.WRITE, head, is_primary=True)]
+        for name, right in self.memory.sharing.of_agent(agent_id).items():
+            found.append(_listed(name, name, right, self.memory.shared_head(name), is_primary=False))
+        return found
 
     async def list(self, request: Request) -> Response:
         found = await asyncio.to_thread(self.memory.sharing.list)
@@ -105,3 +110,7 @@ class RepositoryRoutes:
             raise RequestRefused(503, "not_written", f"who has {name} cannot be written: {error}") from error
         self.changed(agent_id)
         return answer({"name": name, "agent_id": agent_id, "permissions": right.value})
+
+
+def _listed(id_: str, name: str, right: Right, head: str | None, *, is_primary: bool) -> dict[str, object]:
+    return {"id": id_, "name": name, "permissions": right.value, "is_primary": is_primary, "head": head}

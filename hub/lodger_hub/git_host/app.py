@@ -114,6 +114,10 @@ class GitHost:
         """The commit an agent's `main` points at. Reads one small file."""
         return self._repositories.head(own_memory(agent_id))
 
+    def shared_head(self, name: str) -> str | None:
+        """The same of a shared memory. Raises: ValueError."""
+        return self._repositories.head(shared_memory(name))
+
     def list_agents(self) -> tuple[str, ...]:
         """Agents whose memory is here, oldest first."""
         return self._repositories.list_agents()

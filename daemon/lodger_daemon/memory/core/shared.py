@@ -1,5 +1,6 @@
 """Memories that an agent shares with others: what is attached, what changes, and what its prompt says of them."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +16,7 @@ MAX_ATTACHED: Final = 16
 """As many as a hub of ours attaches to one agent; of more, those that come first by name are used."""
 _INDEX_SHARE: Final = 0.5
 _NO_COMMIT: Final = "-"
+_OID: Final = re.compile(r"[0-9a-f]{40}")
 
 
 class ShareRole(StrEnum):
@@ -65,20 +67,38 @@ def changes(here: Mapping[str, ShareRole], wanted: Mapping[str, ShareRole]) -> t
     return tuple(found)
 
 
-def attached_in(answer: object, name_fault: Callable[[str], str | None]) -> dict[str, ShareRole] | None:
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a hub says of an agent's repositories."""
+
+    shared: Mapping[str, ShareRole]
+    heads: Mapping[str, str]
+    """Of those that have one."""
+    own_head: str | None
+
+
+def listed_in(answer: object, name_fault: Callable[[str], str | None]) -> Listed | None:
     """What a hub's list of repositories says; None when it is no such list. Names and rights that are not understood
     are left out: what cannot be named in one way on every machine is not attached."""
     listed = answer.get("repositories") if isinstance(answer, dict) else None
     if not isinstance(listed, list):
         return None
     found: dict[str, ShareRole] = {}
+    heads: dict[str, str] = {}
+    own_head = None
     for one in listed:
-        if not isinstance(one, dict) or one.get("is_primary") is True:
+        if not isinstance(one, dict):
             continue
-        name, role = one.get("name"), one.get("permissions")
-        if isinstance(name, str) and name_fault(name) is None and role in list(ShareRole):
+        name, role, head = one.get("name"), one.get("permissions"), one.get("head")
+        head = head if isinstance(head, str) and _OID.fullmatch(head) else None
+        if one.get("is_primary") is True:
+            own_head = head
+        elif isinstance(name, str) and name_fault(name) is None and role in list(ShareRole):
             found[name] = ShareRole(role)
-    return {name: found[name] for name in sorted(found)[:MAX_ATTACHED]}
+            heads |= {} if head is None else {name: head}
+    names = sorted(found)[:MAX_ATTACHED]
+    roles = {name: found[name] for name in names}
+    return Listed(roles, {name: heads[name] for name in names if name in heads}, own_head)
 
 
 def budget_bytes(attached: int) -> int:

@@ -53,6 +53,18 @@ async def test_what_one_agent_writes_the_other_knows_at_its_next_turn_end(tmp_pa
         assert (bob.reminders(), bob.one().sync.status().outcome) == ("", SyncOutcome.CLEAN)
 
 
+async def test_what_moved_while_a_machine_was_away_comes_with_the_next_look(tmp_path: Path) -> None:
+    async with sharing_machines(tmp_path, ADA, BOB) as (hub, [ada, bob]):
+        await share(hub, {ADA: "write", BOB: "read"})
+        await ada.look()
+        await bob.look()
+        ada.commit("fact.md", note("blue"))
+        await ada.end_turn()
+        await bob.look()
+        assert bob.one().sync.room.published.head() == head_of(hub)
+        assert (bob.checkout() / "fact.md").exists()
+
+
 async def test_the_same_line_conflicts_and_neither_side_is_lost(tmp_path: Path) -> None:
     async with sharing_machines(tmp_path, ADA, BOB) as (hub, [ada, bob]):
         await share(hub, {ADA: "write", BOB: "write"})

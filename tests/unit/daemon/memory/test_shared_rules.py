@@ -10,11 +10,12 @@ from lodger_daemon.memory.core.shared import (
     PROMPT_BUDGET_TOKENS,
     Attach,
     Detach,
+    Listed,
     ShareRole,
     Widen,
-    attached_in,
     budget_bytes,
     changes,
+    listed_in,
     parts_of,
     shared_text,
     standing_of,
@@ -57,9 +58,9 @@ def test_changes_lead_where_they_should(here: dict[str, ShareRole], wanted: dict
 def test_what_a_hub_lists() -> None:
     answer = {
         "repositories": [
-            {"id": "agent-a", "name": "memory", "permissions": "write", "is_primary": True},
-            {"id": "b", "name": "team", "permissions": "read", "is_primary": False, "more": 1},
-            {"name": "notes", "permissions": "write"},
+            {"id": "agent-a", "name": "memory", "permissions": "write", "is_primary": True, "head": "b" * 40},
+            {"id": "b", "name": "team", "permissions": "read", "is_primary": False, "head": "a" * 40},
+            {"name": "notes", "permissions": "write", "head": "refs/heads/main"},
             {"name": "Team", "permissions": "write"},
             {"name": "../x", "permissions": "write"},
             {"name": "memory", "permissions": "write"},
@@ -69,14 +70,16 @@ def test_what_a_hub_lists() -> None:
             "team",
         ]
     }
-    assert attached_in(answer, shared_name_fault) == {"notes": WRITE, "team": READ}
+    assert listed_in(answer, shared_name_fault) == Listed({"notes": WRITE, "team": READ}, {"team": "a" * 40}, "b" * 40)
     many = {"repositories": [{"name": f"n{number:03}", "permissions": "read"} for number in range(40)]}
-    assert list(attached_in(many, shared_name_fault) or ()) == [f"n{number:03}" for number in range(MAX_ATTACHED)]
+    listed = listed_in(many, shared_name_fault)
+    assert listed is not None
+    assert list(listed.shared) == [f"n{number:03}" for number in range(MAX_ATTACHED)]
 
 
 @pytest.mark.parametrize("answer", [None, [], "x", {}, {"repositories": None}, {"repositories": {"a": 1}}, 7])
 def test_what_is_no_list_says_nothing(answer: object) -> None:
-    assert attached_in(answer, shared_name_fault) is None
+    assert listed_in(answer, shared_name_fault) is None
 
 
 def test_the_text_of_a_prompt() -> None:

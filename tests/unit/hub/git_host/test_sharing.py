@@ -117,9 +117,10 @@ def _share_it(hub: Hub, place: Path) -> None:
     assert not git(hub, place, "ls-remote", f"{hub.url}/v1/git/shared/state.git")
     assert not (hub.state / "git" / "shared" / "nothing").exists()
 
+    head = (hub.state / "git" / "shared" / "team" / "state.git" / "refs" / "heads" / "main").read_text().strip()
     assert ask(hub, "GET", "/v1/agents/agent-r/repositories", "machine")[1]["repositories"] == [
-        {"id": "agent-r", "name": "memory", "permissions": "write", "is_primary": True},
-        {"id": "team", "name": "team", "permissions": "read", "is_primary": False},
+        {"id": "agent-r", "name": "memory", "permissions": "write", "is_primary": True, "head": None},
+        {"id": "team", "name": "team", "permissions": "read", "is_primary": False, "head": head},
     ]
     assert ask(hub, "GET", "/v1/repositories")[1]["repositories"] == [
         {
