@@ -52,7 +52,7 @@ class Benchmark:
         self._tree = ServerTree(frozenset({records.pid}))
 
     async def round_of(self, program: Program) -> None:
-        """Three fresh servers: one for the start, one for the times, one for memory."""
+        """Fresh servers: one for the start, one for the times, one for memory, one for boxes."""
         samples = self.samples[program.name]
         samples.next_round()
         self.paces_ms.append(pace_ms())
@@ -61,6 +61,8 @@ class Benchmark:
         await self._on_server(program, samples, self._times)
         if self._wanted("memory") and (self._memory_in_every_round or len(samples.rounds) == 1):
             await self._on_server(program, samples, self._memory)
+        if self._wanted("boxes") and (self._memory_in_every_round or len(samples.rounds) == 1):
+            await self._on_server(program, samples, self._boxes)
 
     def _wanted(self, part: str) -> bool:
         return not self._only or part in self._only
@@ -111,6 +113,11 @@ class Benchmark:
         samples.notes["processes, listening"] = str(memory)
         client, scenarios = await self._connected(program, samples, server, before="idle")
         await self._attempt("memory", scenarios.memory(), samples, server)
+        await client.aclose()
+
+    async def _boxes(self, program: Program, samples: Samples, server: Server) -> None:
+        client, scenarios = await self._connected(program, samples, server)
+        await self._attempt("boxes", scenarios.boxes(), samples, server)
         await client.aclose()
 
     async def _connected(
@@ -215,7 +222,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--without-lodger", action="store_true", help="measure the peer alone")
     parser.add_argument("--peer", default="", help="the peer's command, when it is installed already")
     parser.add_argument("--json", default="", metavar="FILE", help="write every sample and note there")
-    parser.add_argument("--only", default="", help="parts by comma: start,turns,tools,streams,together,history,memory")
+    parser.add_argument(
+        "--only", default="", help="parts by comma: start,turns,tools,streams,together,history,memory,boxes"
+    )
     return parser.parse_args()
 
 

@@ -174,6 +174,22 @@ class Scenarios:
             self._note_memory(str(goal))
         await self.idle("idle.50")
 
+    async def boxes(self) -> None:
+        """Conversations of one workspace that run one command each, the first of them in a box that is yet to start."""
+        shell = {"tool": "shell", "arguments": {"command": "echo hi"}}
+        made = 0
+        for goal in (10, 50):
+            for number in range(made, goal):
+                runtime = await self.conversation()
+                await self._client.turn(runtime, SHORT, TURN_LIMIT_S)
+                turn = await self._client.turn(runtime, {"steps": [[shell]]} | SHORT, TURN_LIMIT_S)
+                if number == 0:
+                    before, after = await self._records.of(turn.tag)
+                    self._samples.add("shell.cold", (after.head_ns - before.last_ns) / 1e6)
+            made = goal
+            await asyncio.sleep(self._sizes.settle_s)
+            self._note_memory(f"boxed.{goal}")
+
     async def idle(self, key: str) -> None:
         running_s, began = self._tree.running_s(), time.monotonic()
         await asyncio.sleep(self._sizes.idle_s)
