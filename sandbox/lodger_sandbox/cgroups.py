@@ -89,6 +89,15 @@ def door_of(group: str) -> int:
     return os.open(f"{group}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
 
 
+def memory_kills(group: str) -> int:
+    """How many processes in it the kernel has killed for want of memory. Never raises."""
+    try:
+        rows = dict(line.split() for line in Path(group, "memory.events").read_text().splitlines())
+        return int(rows.get("oom_kill", 0))
+    except (OSError, ValueError):
+        return 0
+
+
 def end_group(group: str) -> None:
     """Kill whatever is in it, also what nothing else reaches, and remove it. Waits for its end; never raises."""
     if not group or f"/{PREFIX}" not in group:

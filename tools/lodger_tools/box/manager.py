@@ -5,10 +5,11 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-from lodger_sandbox.cgroups import end_group
+from lodger_sandbox.cgroups import end_group, memory_kills
 from lodger_sandbox.contract import BoxRequest, DetachedBox, RunnerStart
 from lodger_tools.box import record as records
 from lodger_tools.box.contract import (
@@ -38,6 +39,7 @@ BOX_LIMIT: Final = 32
 END_WITHIN_S: Final = 3.0
 
 T = TypeVar("T")
+KILLED: Final = 128 + 9
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -55,7 +57,7 @@ class BoxWatcher(Protocol):
 class Box:
     """One connected box."""
 
-    __slots__ = ("background", "calls", "found", "idle_since", "leftovers", "link", "retired")
+    __slots__ = ("background", "calls", "found", "idle_since", "leftovers", "link", "memory_kills", "retired")
 
     def __init__(self, found: records.FoundBox, link: BoxLink, now: float) -> None:
         self.found = found
@@ -65,6 +67,8 @@ class Box:
         """Keys of calls that run without being waited for."""
         self.idle_since = now
         self.leftovers = 0
+        self.memory_kills = 0
+        """Of its control group, as far as they were told."""
         self.retired = False
         """Started under a policy that has changed since: it finishes calls but begins none."""
 
@@ -117,7 +121,7 @@ class BoxManager:
     async def run(self, key: BoxKey, call: BoxCall, on_output: OutputSink | None = None) -> BoxOutcome:
         box = await self._box(key)
         async with self._at_work(box):
-            outcome = await box.link.run(call, on_output)
+            outcome = await explained(box, await box.link.run(call, on_output))
             note_outcome(box, outcome, call.call_key)
             return outcome
 
@@ -127,6 +131,8 @@ class BoxManager:
         box = await self._box(key)
         async with self._at_work(box):
             outcome = await box.link.run_a_while(call, on_output, foreground_s)
+            if isinstance(outcome, BoxOutcome):
+                outcome = await explained(box, outcome)
             note_outcome(box, outcome, call.call_key)
             return outcome
 
@@ -159,7 +165,7 @@ class BoxManager:
         if found is None:
             return None
         note_outcome(*found, call_key)
-        return found[1]
+        return await explained(*found)
 
     async def read(self, key: BoxKey, call_key: str, offset: int, limit_bytes: int) -> OutputPart | None:
         with contextlib.suppress(TimeoutError):
@@ -442,6 +448,16 @@ class BoxManager:
             async with self._lock(box.found.record.key):
                 if not box.calls:
                     await self._end_box(box)
+
+
+async def explained(box: Box, outcome: BoxOutcome) -> BoxOutcome:
+    """A death by KILL is for want of memory when the kernel has done that in this box since we looked last."""
+    group = box.found.record.group
+    if not group or outcome.exit_code != KILLED or outcome.out_of_memory:
+        return outcome
+    kills = await asyncio.to_thread(memory_kills, group)
+    is_one, box.memory_kills = kills > box.memory_kills, kills
+    return replace(outcome, out_of_memory=True) if is_one else outcome
 
 
 def note_outcome(box: Box, outcome: BoxOutcome | StillRuns, call_key: str) -> None:
