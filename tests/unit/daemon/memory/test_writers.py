@@ -13,7 +13,7 @@ from lodger_daemon.memory.work_tree_merge import Landed, merge
 from support.git_host_server import TOKEN, RunningHost
 from support.memory_machines import AGENT, note
 from support.plain_boxes import agent_git
-from support.writer_machines import WriterMachine, write_in, writer_machine
+from support.writer_machines import WriterMachine, at_rest, write_in, writer_machine
 
 
 @pytest.fixture
@@ -142,6 +142,23 @@ async def test_a_writer_that_takes_too_long_is_ended_and_its_work_is_kept(here: 
     ended = await here.record(opened.id)
     assert ended.state is WriterState.RESCUED
     assert "longer than" in ended.reason
+
+
+async def test_who_asks_may_go_away_and_only_the_first_that_says_done_counts(here: WriterMachine) -> None:
+    opened = await here.open()
+    write_in(opened, "learnt.md", note("Likes tea."))
+    asking = asyncio.create_task(here.writers.done(opened.id, "first"))
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(WriterRefused) as refused:
+        await here.writers.done(opened.id, "second")
+    assert refused.value.skip is WriterSkip.OTHER_STATE
+    await at_rest(here.writers)
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    ended = await here.record(opened.id)
+    assert (ended.state, ended.report) == (WriterState.MERGED, "first")
+    nothing_is_left(here)
 
 
 async def test_at_most_one_of_a_kind_is_open(here: WriterMachine) -> None:
