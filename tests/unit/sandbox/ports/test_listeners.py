@@ -34,8 +34,11 @@ def test_what_listens_at_another_address_is_not() -> None:
 
 def test_a_table_that_is_cut_off_loses_its_last_line_alone() -> None:
     with socket.create_server(("127.0.0.1", 0)), socket.create_server(("127.0.0.1", 0)):
-        whole = tables()[0]
+        head, *lines = tables()[0].splitlines(keepends=True)
+    # Only what listens: a busy machine's table of connections is long, and the work is that length squared.
+    whole = head + b"".join([line for line in lines if line.split()[3] == b"0A"][:20])
     found = listening_ports(whole)
+    assert found
     for end in range(len(whole)):
         assert listening_ports(whole[:end]) <= found
 
