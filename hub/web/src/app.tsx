@@ -10,6 +10,7 @@ import { MachineView } from "./views/machine";
 import { MachinesView } from "./views/machines";
 import { MemoryView } from "./views/memory";
 import { PairView } from "./views/pair";
+import { SearchView } from "./views/search";
 import { SettingsView } from "./views/settings";
 import { Side } from "./views/side";
 import { StatusView } from "./views/status";
@@ -69,6 +70,8 @@ function View({ here }: { here: Route }): JSX.Element {
       );
     case "status":
       return <StatusView key={here.machineId} machineId={here.machineId} />;
+    case "search":
+      return <SearchView key={here.machineId} machineId={here.machineId} />;
     case "memory":
       return <MemoryView key={paths.memory(here.machineId, here.agentId)} machineId={here.machineId} agentId={here.agentId} />;
     case "chat":

@@ -5,6 +5,7 @@ export type Route =
   | { readonly view: "settings" }
   | { readonly view: "machine"; readonly machineId: string }
   | { readonly view: "status"; readonly machineId: string }
+  | { readonly view: "search"; readonly machineId: string }
   | { readonly view: "memory"; readonly machineId: string; readonly agentId: string }
   | { readonly view: "chat"; readonly machineId: string; readonly agentId: string; readonly conversationId: string };
 
@@ -15,6 +16,7 @@ export const paths = {
   settings: "#/settings",
   machine: (machineId: string): string => `#/m/${code(machineId)}`,
   status: (machineId: string): string => `#/m/${code(machineId)}/status`,
+  search: (machineId: string): string => `#/m/${code(machineId)}/search`,
   memory: (machineId: string, agentId: string): string => `#/m/${code(machineId)}/${code(agentId)}/memory`,
   chat: (machineId: string, agentId: string, conversationId: string): string =>
     `#/m/${code(machineId)}/${code(agentId)}/c/${code(conversationId)}`,
@@ -32,6 +34,7 @@ export function readRoute(hash: string): Route {
   if (first !== "m" || !machineId) return { view: "machines" };
   if (!second) return { view: "machine", machineId };
   if (second === "status" && !third) return { view: "status", machineId };
+  if (second === "search" && !third) return { view: "search", machineId };
   if (third === "memory") return { view: "memory", machineId, agentId: second };
   if (third === "c" && fourth) return { view: "chat", machineId, agentId: second, conversationId: fourth };
   return { view: "machine", machineId };

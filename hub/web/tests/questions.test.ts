@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { readChoices, withAnswers } from "../src/chat/choices";
-import { askedWords, decisionOf, readQuestion } from "../src/chat/questions";
+import { askedWords, decisionOf, readHosts, readQuestion, readSettings } from "../src/chat/questions";
 
 const input = {
   questions: [
@@ -38,6 +38,21 @@ test("a question in a line", () => {
   assert.equal(asked("Bash"), "May the agent use Bash?");
   assert.equal(asked("AskUserQuestion", input), "Which colour?");
   assert.equal(asked("SpendLimit"), "A limit of spending is reached. Go on?");
+});
+
+test("hosts are named with their ports, and what git would run line by line", () => {
+  assert.deepEqual(readHosts({ hosts: ["example.org:443", "[::1]:80", "bare", 7] }), [
+    { host: "example.org", port: "443" },
+    { host: "[::1]", port: "80" },
+    { host: "bare", port: "" },
+  ]);
+  const asked = (hosts: string[]): string => askedWords(readQuestion("q", { tool_name: "NetworkAccess", input: { hosts } }));
+  assert.equal(asked(["example.org:443"]), "May programs of the agent reach example.org?");
+  assert.equal(asked(["a:1", "b:2"]), "May programs of the agent reach these 2 hosts?");
+  assert.deepEqual(readSettings({ settings: { "core.hookspath": ".husky", "core.fsmonitor": "" } }), [
+    { type: "add", content: "core.hookspath = .husky" },
+    { type: "remove", content: "core.fsmonitor" },
+  ]);
 });
 
 test("always names the rules that were shown", () => {

@@ -4,6 +4,10 @@ import { asList, asObject, asText, type Frame, type Json } from "../json";
 export const ASK_TOOL = "AskUserQuestion";
 /** By this one the machine asks whether to go on beyond a limit of spending. */
 export const SPEND_TOOL = "SpendLimit";
+/** By this one it asks about hosts that programs in a box want to reach. */
+export const HOSTS_TOOL = "NetworkAccess";
+/** By this one it asks about a change of a repository's configuration, which it has put back. */
+export const GIT_TOOL = "GitConfiguration";
 
 export interface Choice {
   readonly question: string;

@@ -1,4 +1,4 @@
-import { ASK_TOOL, readChoices, SPEND_TOOL } from "./choices";
+import { ASK_TOOL, GIT_TOOL, HOSTS_TOOL, readChoices, SPEND_TOOL } from "./choices";
 import { asList, asNumber, asObject, asText, type Frame, type Json } from "../json";
 
 export interface DiffLine {
@@ -64,9 +64,38 @@ export function askedWords(question: Question): string {
       return readChoices(question.input)[0]?.question ?? "The agent wants to know something.";
     case SPEND_TOOL:
       return "A limit of spending is reached. Go on?";
+    case HOSTS_TOOL: {
+      const hosts = readHosts(question.input);
+      return hosts.length === 1 ? `May programs of the agent reach ${hosts[0]!.host}?` : `May programs of the agent reach these ${hosts.length} hosts?`;
+    }
+    case GIT_TOOL:
+      return "May the agent's change of git's configuration stand?";
     default:
       return `May the agent use ${question.toolName}?`;
   }
+}
+
+export interface Host {
+  readonly host: string;
+  readonly port: string;
+}
+
+/** The hosts that a question is about, each `name:port` or `[address]:port`. */
+export function readHosts(input: Frame): Host[] {
+  return asList(input["hosts"])
+    .map(asText)
+    .filter((one) => one)
+    .map((one) => {
+      const cut = one.lastIndexOf(":");
+      return /^:\d+$/.test(one.slice(cut)) ? { host: one.slice(0, cut), port: one.slice(cut + 1) } : { host: one, port: "" };
+    });
+}
+
+/** What would stand in the configuration again: a line for each setting; without a value it would be gone. */
+export function readSettings(input: Frame): DiffLine[] {
+  return Object.entries(asObject(input["settings"])).map(([name, value]) =>
+    asText(value) ? { type: "add", content: `${name} = ${asText(value)}` } : { type: "remove", content: name },
+  );
 }
 
 function readDiff(value: Json): Diff {

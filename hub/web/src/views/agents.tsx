@@ -1,10 +1,12 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
+import { linkTo } from "../link/links";
 import { words } from "../link/words";
 import { type Agent, badgeOf, type Busy, busyAt, type Listed, MAIN, titleOf } from "../machine/agents";
 import type { Directory } from "../machine/directory";
 import { go, paths, route } from "../route";
 import { since } from "../ui/ages";
+import { ExportButton } from "../ui/export";
 import { Trouble } from "../ui/parts";
 import { Manage, More } from "./manage";
 
@@ -151,7 +153,9 @@ function AgentCard({ agent, machineId, directory }: Props & { agent: Agent }): J
             },
           }}
           onDone={() => setMore(false)}
-        />
+        >
+          <ExportButton link={linkTo(machineId)} wanted={{ agentId: agent.id }} name={agent.name} />
+        </Manage>
       ) : null}
       <ul class="rows">
         {shown.map((one) => (
@@ -221,7 +225,9 @@ function Row({ one, agent, machineId, directory }: Props & { one: Listed; agent:
                 },
               })}
           onDone={() => setMore(false)}
-        />
+        >
+          <ExportButton link={linkTo(machineId)} wanted={{ agentId: agent.id, conversationId: one.id }} name={title} />
+        </Manage>
       ) : null}
     </li>
   );

@@ -18,6 +18,9 @@ export function MachineView({ machineId }: { machineId: string }): JSX.Element {
   return (
     <div class="view">
       <Head title="Agents" back={paths.machines} backLabel="All machines">
+        <a class="button quiet" href={paths.search(machineId)}>
+          Search
+        </a>
         <a class="button quiet" href={paths.status(machineId)}>
           Status
         </a>

@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { ASK_TOOL, readChoices, SPEND_TOOL } from "../chat/choices";
-import { askedWords, type Diff, type Question, type Word } from "../chat/questions";
+import { ASK_TOOL, GIT_TOOL, HOSTS_TOOL, readChoices, SPEND_TOOL } from "../chat/choices";
+import { askedWords, type Diff, type Question, readHosts, readSettings, type Word } from "../chat/questions";
 import { asText } from "../json";
 import { now } from "../ui/ages";
 import { CodeBlock } from "../ui/code";
@@ -98,6 +98,11 @@ function Asked({ question }: { question: Question }): JSX.Element | null {
       </>
     );
   }
+  if (question.toolName === HOSTS_TOOL) return <HostsView question={question} />;
+  if (question.toolName === GIT_TOOL) {
+    const fileName = `${asText(question.input["workspace"])}/.git/config`;
+    return <DiffView diff={{ fileName, reason: "", hunks: [{ start: 1, lines: readSettings(question.input) }] }} />;
+  }
   const path = asText(question.input["file_path"]);
   // The change itself says more than its arguments; only a name it does not show is added.
   if (path && question.diffs.some((diff) => diff.hunks.length)) {
@@ -105,6 +110,19 @@ function Asked({ question }: { question: Question }): JSX.Element | null {
   }
   const shown = command === undefined && folder === undefined ? rest : question.input;
   return <CodeBlock text={JSON.stringify(shown, null, 2)} label="Arguments" />;
+}
+
+function HostsView({ question }: { question: Question }): JSX.Element {
+  return (
+    <dl class="hosts" aria-label="Hosts">
+      {readHosts(question.input).map(({ host, port }) => (
+        <div key={`${host}:${port}`}>
+          <dt>{host}</dt>
+          <dd class="soft">{port ? `port ${port}` : "any port"}</dd>
+        </div>
+      ))}
+    </dl>
+  );
 }
 
 export function DiffView({ diff }: { diff: Diff }): JSX.Element {

@@ -37,9 +37,14 @@ export function Side(): JSX.Element {
                 <span class="clip">{machine.name}</span>
               </a>
               {machine.deviceId === current ? (
-                <a class="button quiet" href={paths.status(machine.deviceId)} aria-current={here.view === "status" ? "page" : undefined}>
-                  Status
-                </a>
+                <>
+                  <a class="button quiet" href={paths.search(machine.deviceId)} aria-current={here.view === "search" ? "page" : undefined}>
+                    Search
+                  </a>
+                  <a class="button quiet" href={paths.status(machine.deviceId)} aria-current={here.view === "status" ? "page" : undefined}>
+                    Status
+                  </a>
+                </>
               ) : null}
             </div>
             <p class="soft side-facts">
