@@ -196,6 +196,9 @@ async def test_an_old_conflict_is_tried_again_by_the_next_and_does_not_delay_it(
         assert (await here.record(old.id)).state is WriterState.CONFLICTED
         await here.writers.done(opened.id, "nothing new")
     await here.writers.cancel((await here.open()).id, "x")
+    # One failure's wait, not that of two.
+    with pytest.raises(WriterRefused, match=r"the next in (8\d\d|900) s"):
+        await here.open()
     here.machine.commit("fact.md", note("blue"))
     await here.machine.bring_in()
     await here.writers.done((await here.open(asked=True)).id, "nothing new")
