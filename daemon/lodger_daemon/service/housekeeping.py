@@ -1,11 +1,12 @@
-"""What is cleared away once an hour: delivered notices, old events and old overflow files."""
+"""What is cleared away once an hour: delivered notices, old events, old audit rows and old overflow files."""
 
 import asyncio
 import logging
 from typing import Final
 
 from lodger_daemon.clock import Clock, WallTime
-from lodger_daemon.store import event_rows, outbox_rows
+from lodger_daemon.service.settings import AuditSettings
+from lodger_daemon.store import audit_rows, event_rows, outbox_rows
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StoreError
 from lodger_tools.output.overflow import OverflowFolder
@@ -17,10 +18,12 @@ DELIVERED_KEPT_S: Final = 7 * 24 * 3600.0
 EVENTS_KEPT_S: Final = 14 * 24 * 3600.0
 """Whoever was away longer reads the transcript instead of what happened event by event."""
 
+DAY_S: Final = 24 * 3600.0
+
 _LOG: Final = logging.getLogger(__name__)
 
 
-async def keep_house(database: Database, overflow: OverflowFolder, clock: Clock) -> None:
+async def keep_house(database: Database, overflow: OverflowFolder, clock: Clock, audit: AuditSettings) -> None:
     """Until cancelled. What cannot be cleared now is cleared an hour later."""
     while True:
         try:
@@ -28,6 +31,7 @@ async def keep_house(database: Database, overflow: OverflowFolder, clock: Clock)
             now = clock.wall()
             await _prune_notices(database, WallTime(now - DELIVERED_KEPT_S))
             await _forget_events(database, WallTime(now - EVENTS_KEPT_S))
+            await _prune_audit(database, WallTime(now - audit.keep_days * DAY_S), audit.keep_rows)
         except (StoreError, OSError) as error:
             _LOG.warning("could not clear away old files and rows: %s", error)
         await clock.sleep(EVERY_S)
@@ -40,4 +44,9 @@ async def _prune_notices(database: Database, before: WallTime) -> None:
 async def _forget_events(database: Database, before: WallTime) -> None:
     # Each part is a commit of its own, so that messages are taken in between.
     while await database.write(lambda connection: event_rows.forget_before(connection, before)):
+        pass
+
+
+async def _prune_audit(database: Database, before: WallTime, keep_rows: int) -> None:
+    while await database.write(lambda connection: audit_rows.prune(connection, before, keep_rows)):
         pass

@@ -240,7 +240,11 @@ async def _run(
         tasks.append(group.create_task(sandbox.keep_looking()))
         tasks.append(group.create_task(clock_watch.keep_looking()))
         tasks.append(group.create_task(rooms.history.keep_up()))
-        tasks.append(group.create_task(keep_house(foundation.database, rooms.overflow, foundation.clock)))
+        tasks.append(
+            group.create_task(
+                keep_house(foundation.database, rooms.overflow, foundation.clock, foundation.settings.audit)
+            )
+        )
         tasks.append(group.create_task(watch_ownership(foundation.database, foundation.clock, stopping)))
         started.set()
         announce(address | {"machine": foundation.name, "pid_file": str(options.paths.daemon_lock)})

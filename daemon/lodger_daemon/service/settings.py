@@ -208,6 +208,13 @@ class PortSettings(_Section):
         return tuple(map(parse_port_rule, self.open))
 
 
+class AuditSettings(_Section):
+    """How much of the audit log is kept; its oldest rows go first, and none of a turn that is still open."""
+
+    keep_days: int = Field(default=365, ge=1, le=36_500)
+    keep_rows: int = Field(default=200_000, ge=1_000, le=10**8)
+
+
 class Settings(_Section):
     machine: MachineSettings = MachineSettings()
     hub: HubSettings = HubSettings()
@@ -220,6 +227,7 @@ class Settings(_Section):
     shell: ShellSettings = ShellSettings()
     network: NetworkSettings = NetworkSettings()
     ports: PortSettings = PortSettings()
+    audit: AuditSettings = AuditSettings()
 
 
 def load_settings(path: Path) -> Settings:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lodger_daemon.store.audit_rows import AUDIT_PRUNING
 from lodger_daemon.store.errors import StoreTooNew
 from lodger_daemon.store.memory_writer_rows import MEMORY_WRITER_STATEMENTS
 from lodger_daemon.store.schema_first import FIRST_STATEMENTS
@@ -55,6 +56,7 @@ STEPS: Final = (
     Step("forgetting", _FORGETTING),
     Step("tasks", TASK_STATEMENTS),
     Step("memory writers", MEMORY_WRITER_STATEMENTS),
+    Step("audit pruning", AUDIT_PRUNING),
 )
 
 

@@ -72,6 +72,10 @@ RESERVED = "UPDATE inbox SET status = 'reserved', turn_id = 't1'"
 ADMITTED = "UPDATE inbox SET status = 'admitted', run_id = 'r1'"
 ANSWERED = "UPDATE inbox SET status = 'answered', outcome = 'end_turn', settled_at = 1"
 FINISHED_TURN = "UPDATE turns SET status = 'finished', stop_reason = 'end_turn', ended_at = 1"
+ENDED_WAY = "; ".join((RESERVED, ADMITTED, ENDED_RUN, FINISHED_CALL, SETTLED_QUESTION, ANSWERED, FINISHED_TURN))
+MORE_AUDIT = "; ".join(
+    ["INSERT INTO audit (at, actor, action, subject, detail) VALUES (0, 'daemon', 'x', '', '{}')"] * 2
+)
 
 REFUSED = {
     "a second active turn": (
@@ -198,6 +202,12 @@ REFUSED = {
     ),
     "a changed audit line": ("UPDATE audit SET actor = 'nobody'", "append-only"),
     "a deleted audit line": ("DELETE FROM audit", "append-only"),
+    "a deleted newest audit line": (f"{MORE_AUDIT}; {ENDED_WAY}; DELETE FROM audit", "append-only"),
+    "a deleted audit line in the middle": (
+        f"{MORE_AUDIT}; {ENDED_WAY}; DELETE FROM audit WHERE number = 2",
+        "append-only",
+    ),
+    "a deleted audit line of an open turn": (f"{MORE_AUDIT}; DELETE FROM audit WHERE number = 1", "open turn"),
     "an epoch that does not grow": ("UPDATE ownership SET epoch = epoch", "only grows"),
     "text where a number belongs": ("UPDATE conversations SET cwd_revision = 'one'", "TEXT value"),
 }
@@ -224,8 +234,7 @@ def test_refused(connection: sqlite3.Connection, name: str) -> None:
 
 
 def test_the_whole_way_of_a_turn_is_allowed(connection: sqlite3.Connection) -> None:
-    way = (RESERVED, ADMITTED, ENDED_RUN, FINISHED_CALL, SETTLED_QUESTION, ANSWERED, FINISHED_TURN)
-    for statement in way:
+    for statement in ENDED_WAY.split("; "):
         connection.execute(statement)
     assert connection.execute("SELECT status FROM turns").fetchall() == [("finished",)]
 
