@@ -21,6 +21,9 @@ LOOK_LIMIT_MS: Final = 300_000
 OUTPUT_TOKENS: Final = 10_000
 CHARACTERS_PER_TOKEN: Final = 4
 INPUT_LIMIT_CHARS: Final = 64 * 1024
+SHELLS: Final = ("bash", "/bin/bash", "/usr/bin/bash", "sh", "/bin/sh", "/usr/bin/sh")
+"""The words for the one shell that runs here. Permissions are decided on what it would make of a command; another shell
+could make something else of the same text."""
 _MANY: Final = 10**9
 
 
@@ -47,6 +50,7 @@ def bind_exec(values: JsonObject) -> ExecWish:
     arguments.optional_text("description")
     if not command.strip() or "\0" in command:
         raise BadArguments(f"{EXEC_TOOL}: cmd is empty or holds a NUL character.")
+    _check_shell(arguments.optional_text("shell"))
     session = Session(
         terminal=arguments.flag("tty"),
         login=arguments.flag("login", default=True),
@@ -68,6 +72,13 @@ def bind_input(values: JsonObject) -> InputWish:
     default, limit = (YIELD_SMALLEST_MS, YIELD_LIMIT_MS) if text else (LOOK_DEFAULT_MS, LOOK_LIMIT_MS)
     yield_ms = arguments.number("yield_time_ms", default, 0, _MANY)
     return InputWish(session, text, _within(yield_ms, limit), _limit(arguments))
+
+
+def _check_shell(shell: str | None) -> None:
+    if shell and shell not in SHELLS:
+        raise BadArguments(
+            f"{EXEC_TOOL}: commands run in bash, not in {shell[:100]!r}. Leave shell out; call that program in cmd."
+        )
 
 
 def _within(yield_ms: int, limit_ms: int) -> float:

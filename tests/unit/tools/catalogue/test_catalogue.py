@@ -19,7 +19,7 @@ from lodger_tools.catalogue.descriptions import SESSION_TOOLS, TOOLS
 from lodger_tools.catalogue.environment import referenced_secrets, refused_names
 from lodger_tools.catalogue.exec_sessions import EXEC_TOOL, INPUT_TOOL, bind_exec, bind_input
 from lodger_tools.catalogue.person_questions import ASK_TOOL
-from lodger_tools.json_value import JsonObject
+from lodger_tools.json_value import Json, JsonObject
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,18 @@ def test_sessions_have_the_limits_their_models_know() -> None:
             bind_input(bad)
     with pytest.raises(BadArguments):
         bind_exec({"cmd": " "})
+
+
+@pytest.mark.parametrize("shell", [None, "", "bash", "/bin/bash", "/bin/sh"])
+def test_the_shell_that_runs_commands_may_be_named(shell: str | None) -> None:
+    assert bind_exec({"cmd": "ls", "shell": shell}) == bind_exec({"cmd": "ls"})
+
+
+@pytest.mark.parametrize("shell", ["zsh", "/usr/bin/fish", "python3", "./bash", "/tmp/bash", "bash -x", 7])
+def test_another_shell_is_refused_and_not_passed_over(shell: Json) -> None:
+    """Its command was judged as one of bash's."""
+    with pytest.raises(BadArguments, match="shell"):
+        bind_exec({"cmd": "ls", "shell": shell})
 
 
 def test_every_described_tool_can_be_bound_and_is_short() -> None:
