@@ -78,8 +78,8 @@ def make_writers(machine: Machine, database: Database, seam: Callable[[str], Non
     )
 
 
-async def at_rest(writers: Writers, limit_s: float = 30.0) -> None:
-    """Wait until nothing is under way that nobody waits for, but time limits."""
+async def at_rest(writers: Writers, limit_s: float = 100.0) -> None:
+    """Wait until nothing is under way; what met a fault that passes is tried again after a minute."""
     async with asyncio.timeout(limit_s):
         while writers._tasks:
             await asyncio.wait(set(writers._tasks))
