@@ -8,6 +8,7 @@ from typing import Final
 from lodger_daemon.clients.core.bodies import encode, runtime_of
 from lodger_daemon.identity import ConnectionId, ConversationKey
 from lodger_daemon.randomness import Rng
+from lodger_daemon.turns.core.own_questions import OwnQuestion
 from lodger_protocol.commands import ExternalTool, ExternalToolCallResponse, ExternalToolGroup
 from lodger_tools.json_value import JsonObject
 from lodger_tools.toolbox_contract import Scheduling, ToolDescription, ToolOutcome
@@ -19,6 +20,15 @@ RESULT_LIMIT_CHARS: Final = 30_000
 """As much as a tool of our own may tell the model; a client that sends more is cut short and the model told so."""
 
 Send = Callable[[bytes], None]
+
+
+def reserved_names(groups: Sequence[ExternalToolGroup]) -> str | None:
+    """Why these cannot be registered: a tool named like a question of the daemon's own would have its answer acted on
+    as if that had been asked. None when they can."""
+    taken = sorted({tool.name for group in groups for tool in group.tools} & {*OwnQuestion})
+    return (
+        f"A tool cannot be called {' or '.join(taken)}: Lodger asks its own questions by that name" if taken else None
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from lodger_daemon.clients.connection import ClientConnection
 from lodger_daemon.clients.core.bodies import runtime_of
 from lodger_daemon.clients.core.records import agent_object, conversation_object, new_agent
+from lodger_daemon.clients.external_tools import reserved_names
 from lodger_daemon.clients.replaying import show_state
 from lodger_daemon.identity import DEFAULT_CONVERSATION, AgentId, ConversationId, ConversationKey
 from lodger_daemon.turns.contract import AgentRecord, ConversationError, StartedRuntime, StartRuntime
@@ -87,6 +88,8 @@ async def _request(connection: ClientConnection, command: RuntimeStart) -> Start
         return _Refusal("runtime_start conversation_id cannot be combined with create_conversation")
     if command.mode is not None and command.mode not in list(Mode):
         return _Refusal(f"Unsupported permission mode: {command.mode}")
+    if (fault := reserved_names(command.external_tools)) is not None:
+        return _Refusal(fault)
     if command.agent_id is not None and command.conversation_id is not None:
         refusal = await _check_owner(connection, command.agent_id, command.conversation_id)
         if refusal is not None:

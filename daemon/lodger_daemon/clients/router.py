@@ -9,6 +9,7 @@ from typing import Final, assert_never
 from lodger_daemon.clients import answers, conversation_changes, device, inputs, listings, opening
 from lodger_daemon.clients.answers import NOT_SERVED
 from lodger_daemon.clients.connection import ClientConnection, ConnectionTraits, SendFrame
+from lodger_daemon.clients.external_tools import reserved_names
 from lodger_daemon.clients.info import app_server_info
 from lodger_daemon.clients.services import Answering, ClientServices
 from lodger_daemon.clients.sharing import SharedRenderer
@@ -290,13 +291,15 @@ def _respond_failed(connection: ClientConnection, command_type: str, raw: Mappin
 
 def _update_external_tools(connection: ClientConnection, command: RuntimeExternalToolsUpdate) -> None:
     keys = [opening.key_of(runtime) for update in command.updates for runtime in update.runtimes]
+    twice = "A runtime is named twice in one update" if len(keys) != len(set(keys)) else None
+    fault = twice or reserved_names([group for update in command.updates for group in update.external_tools])
     response: JsonObject = {
         "type": "runtime_external_tools_update_response",
         "request_id": command.request_id,
-        "success": len(keys) == len(set(keys)),
+        "success": fault is None,
     }
-    if len(keys) != len(set(keys)):
-        response["error"] = "A runtime is named twice in one update"
+    if fault is not None:
+        response["error"] = fault
     else:
         for update in command.updates:
             for runtime in update.runtimes:

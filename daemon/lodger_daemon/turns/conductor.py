@@ -32,6 +32,7 @@ from lodger_daemon.turns.contract import (
 )
 from lodger_daemon.turns.conversation_editor import ConversationEditor
 from lodger_daemon.turns.core.events import DeviceStateChanged, NumberedEvent, QuestionSettled
+from lodger_daemon.turns.core.own_questions import OwnQuestion
 from lodger_daemon.turns.desk import Desk
 from lodger_daemon.turns.git_work import GitConfigAsker
 from lodger_daemon.turns.intake import Intake
@@ -114,7 +115,7 @@ class Conversations:
         question = book.open_question(key, question_id)
         if question is None:
             return False
-        about_spend = question.asked.tool_name == spend_work.SPEND_TOOL
+        about_spend = question.asked.tool_name == OwnQuestion.SPEND
         given, pinned = (
             (spend_work.plain(answer), None) if about_spend else await look_at_answer(actor.desk, question, answer)
         )

@@ -5,12 +5,12 @@ from typing import Final
 
 from lodger_daemon.identity import AgentId
 from lodger_daemon.turns.contract import Allow
+from lodger_daemon.turns.core.own_questions import OwnQuestion
 from lodger_daemon.turns.desk import Desk
 from lodger_daemon.turns.side_questions import SideQuestion, ask, desk_for
 from lodger_tools.box.contract import BoxKey
 from lodger_tools.json_value import JsonObject
 
-GIT_TOOL: Final = "GitConfiguration"
 LIMIT_S: Final = 60.0
 """Other calls in the same workspace wait meanwhile."""
 _REASON: Final = (
@@ -31,7 +31,7 @@ class GitConfigAsker:
             return None
         about: JsonObject = {"workspace": box.workspace, "settings": dict(changes)}
         reason = _REASON.format(workspace=box.workspace, keys=", ".join(changes))
-        given = await ask(desk, SideQuestion(GIT_TOOL, about, reason, LIMIT_S))
+        given = await ask(desk, SideQuestion(OwnQuestion.GIT, about, reason, LIMIT_S))
         if given is None:
             return None
         # It is brought in as it was or not at all.

@@ -6,13 +6,13 @@ from typing import Final
 from lodger_daemon.identity import AgentId
 from lodger_daemon.turns.contract import Allow, Answer
 from lodger_daemon.turns.core.events import PermissionSuggestion, StatusNote
+from lodger_daemon.turns.core.own_questions import OwnQuestion
 from lodger_daemon.turns.desk import Desk
 from lodger_daemon.turns.services import finish_regardless
 from lodger_daemon.turns.side_questions import SideQuestion, ask, desk_for
 from lodger_tools.box.contract import BoxKey
 from lodger_tools.json_value import JsonObject
 
-HOSTS_TOOL: Final = "NetworkAccess"
 LIMIT_S: Final = 29.0
 """A connection waits 30 s in the broker, and one of them goes by before the question is asked."""
 _REASON: Final = (
@@ -52,7 +52,7 @@ def _question(desk: Desk, hosts: tuple[str, ...]) -> SideQuestion:
     allowed_hosts = desk.services.hosts
     suggestions = hosts if allowed_hosts is not None and allowed_hosts.may_grow else ()
     return SideQuestion(
-        HOSTS_TOOL,
+        OwnQuestion.HOSTS,
         _input(hosts),
         _REASON.format(hosts=" and ".join(hosts)),
         LIMIT_S,
@@ -71,7 +71,7 @@ async def _add(desk: Desk, hosts: tuple[str, ...]) -> None:
         desk.publish(StatusNote(f"The list of allowed hosts could not be changed: {error}", "warning"))
         return
     for host in hosts:
-        await desk.services.questions.rule_saved(desk.key, f"{HOSTS_TOOL}({host})")
+        await desk.services.questions.rule_saved(desk.key, f"{OwnQuestion.HOSTS}({host})")
 
 
 def _allowed(given: Answer, hosts: tuple[str, ...]) -> frozenset[str]:

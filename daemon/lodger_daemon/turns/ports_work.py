@@ -8,12 +8,12 @@ from lodger_daemon.ports.contract import PortRules
 from lodger_daemon.questions.core.rules import DEFAULT_LIMIT_S
 from lodger_daemon.turns.contract import Allow, Answer
 from lodger_daemon.turns.core.events import PermissionSuggestion, StatusNote
+from lodger_daemon.turns.core.own_questions import OwnQuestion
 from lodger_daemon.turns.desk import Desk
 from lodger_daemon.turns.services import finish_regardless
 from lodger_daemon.turns.side_questions import SideQuestion, ask, desk_for
 from lodger_tools.box.contract import BoxKey
 
-PORTS_TOOL: Final = "PortAccess"
 _REASON: Final = (
     "A program in the box listens at port {ports}. Allowed, you reach it at 127.0.0.1 of this machine, and so do all "
     "its programs and users, until the box ends or you close it."
@@ -55,7 +55,7 @@ class PortsAsker:
 def _question(box: BoxKey, ports: tuple[int, ...], rules: PortRules) -> SideQuestion:
     always = ports if rules.may_grow else ()
     return SideQuestion(
-        PORTS_TOOL,
+        OwnQuestion.PORTS,
         {"ports": [*ports], "workspace": box.workspace},
         _REASON.format(ports=" and ".join(map(str, ports))),
         DEFAULT_LIMIT_S,
@@ -76,7 +76,7 @@ async def _add(desk: Desk, box: BoxKey, ports: Sequence[int], rules: PortRules) 
         desk.publish(StatusNote(f"The list of open ports could not be changed: {error}", "warning"))
         return
     for port in ports:
-        await desk.services.questions.rule_saved(desk.key, f"{PORTS_TOOL}({port} in {box.workspace})")
+        await desk.services.questions.rule_saved(desk.key, f"{OwnQuestion.PORTS}({port} in {box.workspace})")
 
 
 def _allowed(given: Answer, ports: Sequence[int]) -> frozenset[int]:

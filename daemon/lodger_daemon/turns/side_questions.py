@@ -17,6 +17,7 @@ from lodger_daemon.turns.core.events import (
     PermissionSuggestion,
     QuestionAsked,
 )
+from lodger_daemon.turns.core.own_questions import OwnQuestion
 from lodger_daemon.turns.desk import Desk, TurnWork
 from lodger_daemon.turns.question_work import withdraw_questions
 from lodger_daemon.turns.services import finish_regardless
@@ -28,8 +29,7 @@ _ID_PREFIX: Final = "side-"
 
 @dataclass(frozen=True, slots=True)
 class SideQuestion:
-    tool_name: str
-    """What the question names in place of a tool, so that every client can show and answer it."""
+    kind: OwnQuestion
     about: JsonObject
     reason: str
     limit_s: float
@@ -72,18 +72,14 @@ async def ask(desk: Desk, question: SideQuestion) -> Answer | None:
 async def _stored(desk: Desk, work: TurnWork, question: SideQuestion) -> QuestionAsked:
     assert work.run_id is not None
     for left in desk.services.questions.pending(desk.key):
-        if (
-            left.tool_name == question.tool_name
-            and left.input == question.about
-            and left.question_id not in desk.askers
-        ):
+        if left.tool_name == question.kind and left.input == question.about and left.question_id not in desk.askers:
             return left
     name = f"{_ID_PREFIX}{desk.services.rng.uuid()}"
     asked = QuestionAsked(
         QuestionId(name),
         work.run_id,
         ToolCallId(name),
-        question.tool_name,
+        question.kind.value,
         question.about,
         question.suggestions,
         reason=question.reason,
@@ -135,6 +131,6 @@ def _answered_early(desk: Desk, work: TurnWork, question: SideQuestion) -> Answe
         stored = desk.services.questions.latest(call)
         if stored is None:
             del desk.early_answers[question_id]
-        elif stored.asked.tool_name == question.tool_name and stored.arguments == question.about:
+        elif stored.asked.tool_name == question.kind and stored.arguments == question.about:
             return desk.early_answers.pop(question_id)
     return None

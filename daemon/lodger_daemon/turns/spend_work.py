@@ -1,7 +1,6 @@
 """The work around what a turn may spend: charge each step, and ask the person when a limit is reached."""
 
 import sqlite3
-from typing import Final
 
 from lodger_daemon.identity import CallKey, RunId, ToolCallId
 from lodger_daemon.questions.core.rules import QuestionStatus
@@ -14,14 +13,12 @@ from lodger_daemon.turns.contract import Allow, Answer, Deny
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
 from lodger_daemon.turns.core.events import DeviceStateChanged, LoopStatus, LoopStatusChanged, QuestionAsked
+from lodger_daemon.turns.core.own_questions import OwnQuestion
 from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_daemon.turns.desk import Desk, TurnWork
 from lodger_daemon.turns.question_work import withdraw_questions
 from lodger_daemon.turns.services import finish_regardless
 from lodger_daemon.turns.step_work import admission_of, admitted, new_step
-
-SPEND_TOOL: Final = "SpendLimit"
-"""What a question about a limit names in place of a tool, so that every client can show and answer it."""
 
 
 async def limit_reached(desk: Desk, work: TurnWork) -> LimitReached | None:
@@ -55,7 +52,9 @@ async def ask(desk: Desk, action: do.AskAboutSpend) -> None:
         if book.pending(desk.key):
             await withdraw_questions(desk)
         about = limit_to_json(action.limit)
-        question = QuestionAsked(action.question_id, action.run_id, name, SPEND_TOOL, about, reason=action.limit.words)
+        question = QuestionAsked(
+            action.question_id, action.run_id, name, OwnQuestion.SPEND.value, about, reason=action.limit.words
+        )
         asked = await finish_regardless(desk.until_stored(lambda: book.ask(desk.key, question, about)))
     desk.work_of(action.lease)
     desk.questions[asked.question_id] = asked

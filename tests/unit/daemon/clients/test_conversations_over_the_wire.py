@@ -9,6 +9,7 @@ import pytest
 from lodger_daemon.clients.connection import STALL_S
 from lodger_daemon.clients.errors import ClientCut
 from lodger_daemon.models.contract import TextChunk
+from lodger_daemon.turns.core.own_questions import OwnQuestion
 from lodger_protocol.envelope import WireModel
 from lodger_protocol.frames import parse_frame
 from lodger_protocol.limits import BUFFERED_BYTES_LIMIT, QUEUED_FRAMES_LIMIT
@@ -366,6 +367,21 @@ async def test_a_tool_of_a_client_is_called_and_dies_with_it(wire: WireHouse) ->
     await client.until(lambda: len(client.of("external_tool_call_request")) == 2)
     await client.connection.close()
     assert (await waiting).text == "External tool execution error: Listener connection closed"
+    assert wire.tools.tools(wire.house.key) == ()
+
+
+@pytest.mark.parametrize("name", OwnQuestion)
+async def test_no_tool_of_a_client_is_named_like_a_question_of_the_daemons_own(wire: WireHouse, name: str) -> None:
+    """Allowing a call of `SpendLimit` would raise the limit that its arguments name."""
+    client = wire.client()
+    groups = [{"tools": [{"name": name, "description": "x", "parameters": {"type": "object"}}]}]
+    refused = await client.ask(start(wire, external_tools=groups))
+    assert not refused["success"]
+    assert name in refused["error"]
+    await client.ask(start(wire))
+    update = {"runtimes": [runtime(wire)], "external_tools": groups}
+    refused = await client.ask({"type": "runtime_external_tools_update", "request_id": "u", "updates": [update]})
+    assert not refused["success"]
     assert wire.tools.tools(wire.house.key) == ()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from lodger_daemon.turns.contract import Allow, Answer, Deny
 from lodger_daemon.turns.core import events as seen
-from lodger_daemon.turns.git_work import GIT_TOOL
+from lodger_daemon.turns.core.own_questions import OwnQuestion
 from lodger_tools.box.contract import BoxKey
 from support.turn_parts import Gate, House, calls, says
 
@@ -49,7 +49,7 @@ async def test_a_person_brings_it_in_again_as_it_was_or_not_at_all(house: House,
     asking = ask(house)
     question = (await house.until_seen(seen.QuestionAsked, 1))[-1]
     assert isinstance(question, seen.QuestionAsked)
-    assert question.tool_name == GIT_TOOL
+    assert question.tool_name == OwnQuestion.GIT
     assert question.input == {"workspace": str(house.folder), "settings": CHANGES}
     assert "core.hookspath" in question.reason
     await house.conversations.answer(house.key, question.question_id, answer)

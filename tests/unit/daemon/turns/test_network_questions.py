@@ -12,7 +12,7 @@ from lodger_daemon.service.settings import load_settings
 from lodger_daemon.service.settings_file import SettingsFile
 from lodger_daemon.turns.contract import Allow, Deny
 from lodger_daemon.turns.core import events as seen
-from lodger_daemon.turns.network_work import HOSTS_TOOL
+from lodger_daemon.turns.core.own_questions import OwnQuestion
 from lodger_sandbox.egress.core.allow import AllowList
 from lodger_tools.box.contract import BoxKey
 from lodger_tools.toolbox_contract import ToolOutcome
@@ -61,7 +61,7 @@ async def test_a_person_is_asked_while_the_call_runs_and_the_call_goes_on(house:
     gate = await call_runs(house)
     asking = ask(house)
     question = await asked(house)
-    assert (question.tool_name, question.input) == (HOSTS_TOOL, {"hosts": [A, B]})
+    assert (question.tool_name, question.input) == (OwnQuestion.HOSTS, {"hosts": [A, B]})
     assert A in question.reason and question.suggestions == ()
     snapshot = await house.conversations.snapshot(house.key)
     assert snapshot.questions == (question,)

@@ -14,8 +14,8 @@ from lodger_daemon.spend.core.limits import Limits, SpendLimits
 from lodger_daemon.store import spend_rows
 from lodger_daemon.turns.contract import Allow, Answer, ConversationError, Deny
 from lodger_daemon.turns.core import events as seen
+from lodger_daemon.turns.core.own_questions import OwnQuestion
 from lodger_daemon.turns.core.stop_reasons import StopReason
-from lodger_daemon.turns.spend_work import SPEND_TOOL
 from support.turn_parts import Gate, House, calls, says
 
 STEP_TOKENS = 12
@@ -66,7 +66,7 @@ async def at_the_limit(house: House) -> seen.QuestionAsked:
 
 async def test_a_limit_in_mid_turn_asks_and_going_on_goes_on(house: House) -> None:
     question = await at_the_limit(house)
-    assert (question.tool_name, len(house.models.requests)) == (SPEND_TOOL, 2)
+    assert (question.tool_name, len(house.models.requests)) == (OwnQuestion.SPEND, 2)
     assert str(2 * STEP_TOKENS) in question.reason
     snapshot = await house.conversations.snapshot(house.key)
     assert snapshot.questions == (question,)
