@@ -4,22 +4,16 @@ from typing import Annotated
 
 import typer
 
+from lodger_cli.hub_options import HubReach, with_hub_reach
 from lodger_cli.memory_commands import memory
 from lodger_cli.options import (
     Agent,
     Conversation,
     Folder,
     Json,
-    Lan,
-    LanPort,
     LogFile,
     Model,
     PermissionMode,
-    PublicName,
-    PublicUrl,
-    TlsCert,
-    TlsKey,
-    TrustedProxy,
     WhileFd,
 )
 from lodger_cli.ports_commands import ports
@@ -61,25 +55,18 @@ def lodger(
 
 
 @app.command()
+@with_hub_reach
 def up(
+    *,
     port: Annotated[int, typer.Option(metavar="PORT", help="The hub's port on loopback; 0 takes any free one.")] = 8377,
-    lan: Lan = False,
-    lan_port: LanPort = -1,
-    tls_cert: TlsCert = "",
-    tls_key: TlsKey = "",
-    public_url: PublicUrl = "",
-    public_name: PublicName = [],  # noqa: B006 - typer's way to say "none", and it is only read
-    trusted_proxy: TrustedProxy = [],  # noqa: B006 - as above
+    reach: HubReach,
     as_json: Json = False,
 ) -> None:
     """Run a hub and a daemon on this machine until Ctrl-C."""
     from lodger_cli.serve import HubFlags
     from lodger_cli.up import up as run
 
-    flags = HubFlags(
-        "127.0.0.1", port, lan, lan_port, tls_cert, tls_key, public_url, tuple(public_name), tuple(trusted_proxy)
-    )
-    run(flags, as_json=as_json)
+    run(HubFlags.of("127.0.0.1", port, reach), as_json=as_json)
 
 
 @app.command()
@@ -118,18 +105,14 @@ def app_server(
 
 
 @app.command()
+@with_hub_reach
 def hub(
+    *,
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Where to listen; beyond loopback only with a certificate.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", help="0 takes any free port.")] = 8377,
-    lan: Lan = False,
-    lan_port: LanPort = -1,
-    tls_cert: TlsCert = "",
-    tls_key: TlsKey = "",
-    public_url: PublicUrl = "",
-    public_name: PublicName = [],  # noqa: B006 - typer's way to say "none", and it is only read
-    trusted_proxy: TrustedProxy = [],  # noqa: B006 - as above
+    reach: HubReach,
     log_file: LogFile = "",
     while_fd: WhileFd = -1,
 ) -> None:
@@ -139,8 +122,7 @@ def hub(
     """
     from lodger_cli.serve import HubFlags, run_hub
 
-    flags = HubFlags(host, port, lan, lan_port, tls_cert, tls_key, public_url, tuple(public_name), tuple(trusted_proxy))
-    run_hub(flags, while_fd=while_fd, log_file=log_file)
+    run_hub(HubFlags.of(host, port, reach), while_fd=while_fd, log_file=log_file)
 
 
 @app.command()

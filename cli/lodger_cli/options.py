@@ -24,26 +24,6 @@ PermissionMode = Annotated[
         help="How much this conversation asks from now on: strict, standard, acceptEdits or unrestricted.",
     ),
 ]
-Lan = Annotated[bool, typer.Option("--lan", help="Also listen with TLS for phones in this network.")]
-LanPort = Annotated[
-    int,
-    typer.Option(metavar="PORT", show_default=False, help="The port of --lan; without it the one behind --port."),
-]
-TlsCert = Annotated[
-    str, typer.Option(metavar="FILE", help="A certificate chain in PEM; with --lan instead of one made here.")
-]
-TlsKey = Annotated[str, typer.Option(metavar="FILE", help="Its key in PEM.")]
-PublicUrl = Annotated[str, typer.Option(metavar="URL", help="Where a proxy with a certificate shows this hub.")]
-PublicName = Annotated[
-    list[str], typer.Option(metavar="NAME", help="A host name under which the hub is reached; may be repeated.")
-]
-TrustedProxy = Annotated[
-    list[str],
-    typer.Option(
-        metavar="NETWORK",
-        help="With --public-url: a proxy on another machine, whose word on callers' addresses counts.",
-    ),
-]
 SharedName = Annotated[
     str, typer.Option("--shared", metavar="NAME", help="Of a memory that the agent shares, not of its own.")
 ]

@@ -10,8 +10,9 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
+from lodger_cli.hub_options import HubReach
 from lodger_cli.long_running import imports_without_collection, leave_quickly, prefer_the_event_loop
 from lodger_cli.places import paths, record_hub
 from lodger_cli.terminal import Exit, fail, say_json
@@ -44,6 +45,20 @@ class HubFlags:
     public_url: str
     public_names: tuple[str, ...]
     trusted_proxies: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, host: str, port: int, reach: HubReach) -> Self:
+        return cls(
+            host=host,
+            port=port,
+            lan=reach.lan,
+            lan_port=reach.lan_port,
+            tls_cert=reach.tls_cert,
+            tls_key=reach.tls_key,
+            public_url=reach.public_url,
+            public_names=tuple(reach.public_name),
+            trusted_proxies=tuple(reach.trusted_proxy),
+        )
 
     def arguments(self) -> list[str]:
         """The same as words of a command."""

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from lodger_cli.options import Json, Lan, LanPort, PublicName, PublicUrl, TlsCert, TlsKey, TrustedProxy
+from lodger_cli.hub_options import HubReach, with_hub_reach
+from lodger_cli.options import Json
 
 service = typer.Typer(no_args_is_help=True, help="Hub and daemon as services of this machine.")
 System = Annotated[bool, typer.Option("--system", help="For the machine (as root), not for the user who types.")]
@@ -12,20 +13,16 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done
 
 
 @service.command("install")
+@with_hub_reach
 def service_install(
+    *,
     system: System = False,
     only: Annotated[str, typer.Option(metavar="PART", help="`hub` or `daemon`; without it both.")] = "",
     run_as: Annotated[
         str, typer.Option(metavar="USER", help="With --system: the user to run as; `lodger` without it.")
     ] = "",
     port: Annotated[int, typer.Option(metavar="PORT", help="The hub's port on loopback.")] = 8377,
-    lan: Lan = False,
-    lan_port: LanPort = -1,
-    tls_cert: TlsCert = "",
-    tls_key: TlsKey = "",
-    public_url: PublicUrl = "",
-    public_name: PublicName = [],  # noqa: B006 - typer's way to say "none", and it is only read
-    trusted_proxy: TrustedProxy = [],  # noqa: B006 - as above
+    reach: HubReach,
     credential: Annotated[
         list[str],
         typer.Option(metavar="PROVIDER:FILE", help="A key the service manager hands to the daemon; may be repeated."),
@@ -42,9 +39,7 @@ def service_install(
 
     if only not in ("", "hub", "daemon"):
         raise typer.BadParameter("hub or daemon", param_hint="--only")
-    flags = HubFlags(
-        "127.0.0.1", port, lan, lan_port, tls_cert, tls_key, public_url, tuple(public_name), tuple(trusted_proxy)
-    )
+    flags = HubFlags.of("127.0.0.1", port, reach)
     install(Wish(system, as_json, dry_run, flags, only, run_as, tuple(credential)))
 
 
