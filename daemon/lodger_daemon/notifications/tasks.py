@@ -17,7 +17,8 @@ from lodger_daemon.notifications.delivery import Delivery
 from lodger_daemon.notifications.sessions import Sessions
 from lodger_daemon.store import task_rows
 from lodger_daemon.store.database import Database
-from lodger_daemon.store.errors import StateConflict, StoreError
+from lodger_daemon.store.errors import StateConflict
+from lodger_daemon.store.patience import until_stored
 from lodger_daemon.turns.services import finish_regardless
 from lodger_tools.catalogue.arguments import BadArguments
 from lodger_tools.catalogue.background_tasks import (
@@ -190,13 +191,11 @@ class Tasks:
 
     async def _durably(self, change: Callable[[sqlite3.Connection], T]) -> T:
         """Commit what must not be lost; while the disk is full it waits. Raises: StoreError."""
-        while True:
-            try:
-                return await self._database.write(change)
-            except StoreError as error:
-                if not error.retryable or self._closed:
-                    raise
-            await self._clock.sleep(STORE_RETRY_S)
+        return await until_stored(
+            lambda: self._database.write(change),
+            lambda _: self._clock.sleep(STORE_RETRY_S),
+            lambda: self._closed,
+        )
 
     # -- from its start to its end --
 

@@ -26,6 +26,7 @@ from lodger_daemon.models.contract import ModelRequest, Usage
 from lodger_daemon.spend.contract import Charge, StepUse
 from lodger_daemon.store import inbox_rows, spend_rows
 from lodger_daemon.store.errors import StoreError
+from lodger_daemon.store.patience import until_stored
 from lodger_daemon.turns.contract import Answer
 from lodger_daemon.turns.core.events import (
     ConversationEvent,
@@ -269,20 +270,19 @@ class Desk:
     async def until_stored(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """As `durably`, for a change that another room commits; it may be attempted several times."""
         said = False
-        while True:
-            try:
-                return await attempt()
-            except StoreError as error:
-                if not error.retryable or self.stopping:
-                    raise
-                if not said:
-                    self.publish(StatusNote(str(error), "warning"))
-                    said = True
+
+        async def wait(refusal: StoreError) -> None:
+            nonlocal said
+            if not said:
+                self.publish(StatusNote(str(refusal), "warning"))
+                said = True
             self.waits_for_disk += 1
             try:
                 await self.services.clock.sleep(STORE_RETRY_S)
             finally:
                 self.waits_for_disk -= 1
+
+        return await until_stored(attempt, wait, lambda: self.stopping)
 
     def take_input(self, work: TurnWork, batch: tuple[InboxItem, ...], first: bool) -> None:
         """Make the one user message of a reserved batch."""
