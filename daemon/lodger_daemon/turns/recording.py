@@ -58,6 +58,8 @@ async def record(desk: Desk, action: do.RecordStep) -> None:
 
     await finish_regardless(commit())
     desk.work_of(action.lease)
+    if admission is not None:
+        desk.feed(told.StepAdmitted(action.lease, step.run_id))
     for call in assembled_calls(step):
         desk.publish(
             ToolCallRequested(step.run_id, step.calls_message_id, call.tool_call_id, call.name, call.arguments_json)

@@ -69,13 +69,10 @@ async def run(desk: Desk, action: do.RunStep) -> None:
         failure = ModelFailure(FailureKind.SERVER, IMAGES_REFUSED, status=failure.status, retry_after_s=0.0)
     if failure is None and step.assembly.finish is None:
         failure = ModelFailure(FailureKind.CUT_SHORT, "The model's answer broke off.")
-    if admitting.owed:
-        if failure is not None or not assembled_calls(step):
-            await admitting.now()
-            desk.work_of(lease)
-        else:
-            # Written down with the step's end, before any of its calls is shown.
-            desk.feed(told.StepAdmitted(lease, step.run_id))
+    # A run with calls is written down with the step's end, before any of its calls is shown.
+    if admitting.owed and (failure is not None or not assembled_calls(step)):
+        await admitting.now()
+        desk.work_of(lease)
     desk.feed(_failed(desk, lease, step, failure) if failure is not None else _completed(desk, lease, work, step))
 
 

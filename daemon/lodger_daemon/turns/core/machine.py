@@ -176,6 +176,8 @@ def _active_report(state: Active, event: LeasedEvent) -> Outcome:
             return step_phase.waited(state, phase)
         case Compacting() as phase, Compacted():
             return step_phase.compacted(state, phase, event)
+        case Recording() as phase, StepAdmitted():
+            return step_phase.admitted_with_its_end(state, phase, event)
         case Recording(batch), StepRecorded():
             return call_phases.judge(state, batch)
         case Judging() as phase, CallsJudged():

@@ -48,11 +48,21 @@ def prepared(state: Active, phase: Preparing, event: Prepared) -> Outcome:
 def admitted(state: Active, phase: Stepping, event: StepAdmitted) -> Outcome:
     if event.run_id != phase.run_id:
         return state, ()
+    return enter(state, replace(phase, admitted=True), *_opened(phase.run_id, first=state.turn.steps == 0))
+
+
+def admitted_with_its_end(state: Active, phase: Recording, event: StepAdmitted) -> Outcome:
+    """The step is counted already."""
+    if event.run_id != phase.batch.run_id:
+        return state, ()
+    return state, _opened(event.run_id, first=state.turn.steps == 1)
+
+
+def _opened(run_id: RunId, *, first: bool) -> tuple[Action, ...]:
+    """Clients of the wire see an open stream first and then its run; later steps refresh the device too."""
     processing = loop(LoopStatus.PROCESSING_API_RESPONSE)
-    # Clients of the wire see an open stream first and its run with the first chunk; later steps refresh the device too.
-    opened = (processing,) if state.turn.steps == 0 else (processing, processing, DEVICE)
-    named = loop(LoopStatus.PROCESSING_API_RESPONSE, phase.run_id)
-    return enter(state, replace(phase, admitted=True), *opened, named)
+    opened = (processing,) if first else (processing, processing, DEVICE)
+    return *opened, loop(LoopStatus.PROCESSING_API_RESPONSE, run_id)
 
 
 def completed(state: Active, phase: Stepping, event: StepCompleted) -> Outcome:
