@@ -1,8 +1,9 @@
 """A TCP proxy that does what networks do to git: refuses, answers with an error page, goes silent, cuts in mid-pack."""
 
 import asyncio
+import random
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,11 +18,15 @@ class Fault(StrEnum):
     """Takes the request and says nothing, until it hangs up."""
     CUT_REQUEST = "cut request"
     CUT_ANSWER = "cut answer"
+    KILLED = "killed"
+    """Every git of the other side dies at some moment of the work, by `kill -9`."""
 
 
 SILENCE_S = 0.3
 CUT_AFTER_BYTES = 700
 """Beyond an HTTP head, within a pack."""
+KILLED_WITHIN_S = 0.03
+"""About what a push takes there."""
 
 
 @dataclass(slots=True)
@@ -29,6 +34,8 @@ class FaultyWire:
     url: str
     faults: list[Fault] = field(default_factory=list)
     """For the next connections, one each; afterwards none."""
+    kill: Callable[[], None] = lambda: None
+    draw: random.Random = field(default_factory=random.Random)
 
 
 @contextmanager
@@ -42,7 +49,7 @@ def running_faulty_wire(upstream: str) -> Iterator[FaultyWire]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         fault = wire.faults.pop(0) if wire.faults else Fault.NONE
         with suppress(OSError):
-            await _one(fault, reader, writer, host, int(port))
+            await _one(wire, fault, reader, writer, host, int(port))
         writer.close()
 
     async def main() -> None:
@@ -73,7 +80,14 @@ def running_faulty_wire(upstream: str) -> Iterator[FaultyWire]:
         thread.join(10)
 
 
-async def _one(fault: Fault, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int) -> None:
+async def _one(
+    wire: FaultyWire,
+    fault: Fault,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    host: str,
+    port: int,
+) -> None:
     match fault:
         case Fault.REFUSE:
             return
@@ -84,12 +98,20 @@ async def _one(fault: Fault, reader: asyncio.StreamReader, writer: asyncio.Strea
         case Fault.SILENT:
             await reader.read(1)
             await asyncio.sleep(SILENCE_S)
-        case Fault.NONE | Fault.CUT_REQUEST | Fault.CUT_ANSWER:
+        case Fault.NONE | Fault.CUT_REQUEST | Fault.CUT_ANSWER | Fault.KILLED:
             there_reader, there_writer = await asyncio.open_connection(host, port)
+            killing = asyncio.create_task(_kill_soon(wire)) if fault is Fault.KILLED else None
             try:
                 await _both_ways(fault, (reader, writer), (there_reader, there_writer))
             finally:
                 there_writer.close()
+                if killing is not None:
+                    await killing
+
+
+async def _kill_soon(wire: FaultyWire) -> None:
+    await asyncio.sleep(wire.draw.uniform(0, KILLED_WITHIN_S))
+    await asyncio.to_thread(wire.kill)
 
 
 async def _both_ways(

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 import subprocess
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from lodger_hub.git_host.repositories import (
     shared_memory,
 )
 from lodger_hub.git_host.sharing import Sharing
-from lodger_hub.git_host.upkeep import LOOSE_OBJECTS, PACKS, Upkeep, needs_tidying, size_bytes
+from lodger_hub.git_host.upkeep import LOOSE_OBJECTS, PACKS, Upkeep, drop_dead_locks, needs_tidying, size_bytes
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -174,7 +175,9 @@ class GitHost:
             verdict.user,
         )
         place, writes = asked.place, asked.writes
-        await asyncio.to_thread(self._repositories.ensure, place)
+        repository = await asyncio.to_thread(self._repositories.ensure, place)
+        if writes:
+            await asyncio.to_thread(drop_dead_locks, repository, time.time())
         if writes and await self._size_bytes(place) > self._limits.repository_bytes:
             raise _Refused(413, f"this memory takes all of the {self._limits.repository_bytes} bytes it may")
         before = self._repositories.head(place)

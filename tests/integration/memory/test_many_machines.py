@@ -5,6 +5,10 @@ A failing seed prints itself: `pytest tests/integration/memory/test_many_machine
 """
 
 import asyncio
+import contextlib
+import os
+import random
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
@@ -17,6 +21,7 @@ from support.foreign_git_host import running_foreign_host
 from support.git_host_server import running_git_host
 from support.memory_machines import AGENT
 from support.memory_world import Remote, World
+from support.programs import processes
 
 LIMIT_S = 100.0
 """Of `make test`, with the fixed ones, which run however long they take."""
@@ -37,11 +42,23 @@ async def world(seed: int, machines: int, kind: str, folder: Path) -> AsyncItera
             url = stack.enter_context(running_foreign_host(folder / "foreign", AGENT))
             repository = folder / "foreign" / "v1" / "git" / AGENT / "state.git"
         wire = stack.enter_context(running_faulty_wire(url))
+        wire.draw = random.Random(seed)
+        wire.kill = lambda: kill_gits_below(folder / ("hub" if kind == "hub" else "foreign"))
         made = World(seed, machines, folder, Remote(wire, repository, announces=kind == "hub"))
         try:
             yield made
         finally:
             await made.aclose()
+
+
+def kill_gits_below(root: Path) -> None:
+    """`kill -9` of each git that serves repositories of this folder."""
+    mark = f"GIT_PROJECT_ROOT={root}\0".encode()
+    for pid, _, seen in processes():
+        if "git" in seen.command:
+            with contextlib.suppress(OSError):
+                if mark in Path(f"/proc/{pid}/environ").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
 
 
 async def play(seed: int, machines: int, kind: str, folder: Path) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lodger_hub.git_host.app import HostLimits
-from lodger_hub.git_host.upkeep import Checked, Upkeep, _sole, needs_tidying
+from lodger_hub.git_host.upkeep import DEAD_LOCK_S, Checked, Upkeep, _sole, needs_tidying
 from support.git_host_server import READ_TOKEN, TOKEN, RunningHost, basic, running_git_host
 
 AGENT = "agent-1"
@@ -247,6 +247,24 @@ def test_upkeep_that_is_stopped_starts_nothing_more(hub: RunningHost, tmp_path: 
     upkeep.stop()
     assert upkeep.tidy(hub.host._repositories.path(AGENT)) is False
     ok("fsck", "--full", "--strict", cwd=hub.host._repositories.path(AGENT))
+
+
+@pytest.mark.parametrize("lock", ["refs/heads/main.lock", "packed-refs.lock"])
+def test_a_lock_that_a_killed_git_left_is_in_the_way_for_a_while_only(
+    hub: RunningHost, tmp_path: Path, lock: str
+) -> None:
+    place = clone(hub, tmp_path / "a")
+    commit(place, "one.md", b"one")
+    ok("push", "-q", "-u", "origin", "main", cwd=place)
+    Upkeep().tidy(hub.host._repositories.path(AGENT))
+    left = hub.host._repositories.path(AGENT) / lock
+    left.touch()
+    second = commit(place, "two.md", b"two")
+    if lock.startswith("refs"):
+        assert git("push", "-q", cwd=place).returncode != 0, "somebody may be moving it now"
+    os.utime(left, times=(left.stat().st_atime, left.stat().st_mtime - DEAD_LOCK_S - 1))
+    ok("push", "-q", cwd=place)
+    assert hub.host.head(AGENT) == second and not left.exists()
 
 
 def test_many_pushers_lose_nothing(hub: RunningHost, tmp_path: Path) -> None:
