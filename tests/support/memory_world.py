@@ -236,8 +236,11 @@ class World:
     def _merge(self, seat: Seat, machine: Machine, paths: tuple[str, ...]) -> None:
         checkout, marker = machine.checkout, self.mark(seat)
         argv = ("-c", "user.name=a", "-c", "user.email=a@b", "merge", "-q", "-m", marker, "refs/lodger/theirs")
+        before = agent_git(checkout, "rev-parse", "HEAD")
         done = subprocess.run(["git", "-C", str(checkout), *argv], capture_output=True, check=False)
         if done.returncode == 0:
+            if agent_git(checkout, "rev-parse", "HEAD") == before:
+                self.markers.remove(marker)  # nothing to merge yet: the daemon died before it gave the other side
             return
         for path in paths:
             (checkout / path).parent.mkdir(parents=True, exist_ok=True)

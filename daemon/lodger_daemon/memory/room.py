@@ -193,9 +193,13 @@ class AgentRoom:
             self._no_packing_before = self._clock.mono() + _PACK_AGAIN_S
 
     async def show_theirs(self, box: BoxKey, remote: str) -> None:
-        """Give the checkout the other side of a conflict as `refs/lodger/theirs`."""
+        """Give the checkout the other side of a conflict as `refs/lodger/theirs`, unless a tool call may be at work."""
+        if not self.tool_call_runs():
+            await self._name_theirs(box, remote)
+
+    async def _name_theirs(self, box: BoxKey, remote: str) -> None:
         seen = self.published.ref(CHECKOUT)
-        if self._theirs == remote or seen is None or self.tool_call_runs():
+        if self._theirs == remote or seen is None:
             return
         pack = await self.local(self.published.pack_of, (remote,), (seen,))
         answer = await self.checkout.receive(box, pack, remote)
@@ -254,6 +258,9 @@ class AgentRoom:
             )
         result = await self._publish(pack, head)
         await self._note(result, head)
+        if isinstance(result, Diverged):
+            # The agent is told to merge it, and may do so with its next call.
+            await self._name_theirs(box, result.onto)
         return ImportReport(
             isinstance(result, Imported), self.published.head(), words_for(result, self.checkout.inside, self._subject)
         )

@@ -190,7 +190,8 @@ class RepositorySync:
         if self._remote is not None and done.outcome not in QUIET:
             ahead = await room.local(_ahead, room.published)
         state = joined_state(replace(room.state, dirty=dirty), done, ahead, self._clock.wall())
-        answer = await self._bring_along(state, box)
+        # What could not be imported comes first: the checkout is given the side that the agent is told to merge.
+        answer = await self._bring_along(noting_import(state, room.state), box)
         await room.save(with_checkout(noting_import(state, room.state), answer))
         await room.weigh()
         await room.keep_house()
