@@ -85,7 +85,7 @@ def import_pack(published: Published, pack: bytes, tip: str, now_s: int) -> Impo
 
 def _known_tip(published: Published, tip: str) -> list[str] | Finding | NothingNew:
     """A branch that points at something the box had no need to send."""
-    if not published.has(tip):
+    if not published.has_commit(tip):
         return Finding("", Rule.OBJECT, "the commit itself is missing from what the box sent")
     main = published.head()
     if main is not None and published.is_ancestor(tip, main):
@@ -143,7 +143,7 @@ class Incoming:
                 stack.pop()
                 continue
             known = self.objects.get(oid)
-            if oid in published or (known is None and self._published.has(oid)):
+            if oid in published or (known is None and self._published.has_commit(oid)):
                 state[oid] = True
                 continue
             if known is None or known[0] != "commit":
@@ -159,6 +159,11 @@ class Incoming:
             state[oid] = False
             stack += [parent for parent in parents if parent not in state]
         return order
+
+    def stands_on(self, new: Sequence[str]) -> frozenset[str]:
+        """The published commits that these name as parents."""
+        parents = {parent for commit in new for parent in parse_commit(self.read(commit)[1]).parents}
+        return frozenset(parents.difference(new))
 
     def findings(self, commit: str) -> tuple[Finding, ...]:
         """Of one commit by itself: locked paths are held against what is published, not against its parents."""

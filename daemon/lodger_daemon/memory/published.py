@@ -20,7 +20,7 @@ from lodger_daemon.memory.errors import GitFailed, LockBusy, MemoryUnavailable, 
 from lodger_daemon.memory.git import COMMAND_LIMIT_S, Git, RunningGits
 from lodger_daemon.memory.kept_gits import ObjectReader, RefChange, RefWriter, commands_for
 from lodger_daemon.memory.seams import Seam
-from lodger_tools.validator.objects import Commit, parse_commit
+from lodger_tools.validator.objects import BadObject, Commit, parse_commit
 from lodger_tools.validator.tree import TreeValidator
 
 MAIN: Final = "refs/heads/main"
@@ -150,6 +150,14 @@ class Published:
         try:
             self.reader.size(oid)
         except KeyError:
+            return False
+        return True
+
+    def has_commit(self, oid: str) -> bool:
+        """As `has`, and it is a commit: a box may name whatever it likes."""
+        try:
+            self.commit(oid)
+        except (KeyError, BadObject):
             return False
         return True
 

@@ -334,7 +334,7 @@ class AgentRoom:
 
     def _is_published(self, commit: str) -> bool:
         main = self.published.head()
-        return main is not None and self.published.has(commit) and self.published.is_ancestor(commit, main)
+        return main is not None and self.published.has_commit(commit) and self.published.is_ancestor(commit, main)
 
     def _set_checkout(self, commit: str) -> None:
         self.published.change_refs(RefChange(CHECKOUT, commit, self.published.ref(CHECKOUT)))

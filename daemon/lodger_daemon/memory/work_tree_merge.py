@@ -13,7 +13,7 @@ from lodger_daemon.memory.errors import GitFailed
 from lodger_daemon.memory.holding import changed_paths
 from lodger_daemon.memory.importing import OBJECTS_REFUSED, PACK_LIMITS, Incoming, join_commits
 from lodger_daemon.memory.kept_gits import RefChange
-from lodger_daemon.memory.published import MAIN, Published
+from lodger_daemon.memory.published import FETCHED, MAIN, Published
 from lodger_daemon.memory.replay import ReplayConflict, replay
 from lodger_tools.validator.commit import validate_commit
 from lodger_tools.validator.findings import Finding, Rule
@@ -60,14 +60,16 @@ def take_in(published: Published, writer: WriterId, pack: bytes, base: str, tip:
     except BadPack as error:
         return _refused(str(error))
     incoming = Incoming(published, objects)
-    if tip not in objects:
-        # Published holds more than main: what was fetched or kept for a person has its own ways in.
-        if not published.has(tip) or not published.is_ancestor(tip, base):
-            return _refused("the commit itself is missing from what the box sent")
-        return _name(published, writer, tip)
-    new = incoming.new_commits(tip)
+    new = incoming.new_commits(tip) if tip in objects else []
     if isinstance(new, Finding):
         return Refused((new,))
+    # Published holds more than main, and what was fetched or kept for a person has its own ways in. A merge that took
+    # it as a parent would decide a conflict without changing a file.
+    named = incoming.stands_on(new) if new else (tip,)
+    if _theirs(published, new) or not all(_began_with(published, base, commit) for commit in named):
+        return _refused("it stands on a commit that its tree did not begin with")
+    if not new:
+        return _name(published, writer, tip)
     by_commit = [incoming.findings(commit) for commit in new]
     # Against what it began with: main may have changed locked files since, which is no fault of the writer's.
     locked = validate_commit(incoming.read(tip)[1], (published.commit(base).tree,), incoming.trees)
@@ -129,6 +131,18 @@ def let_go(published: Published, writer: WriterId, *, keep_tip: bool) -> None:
 def writers_with_refs(published: Published) -> tuple[WriterId, ...]:
     lines = published.git.line("for-each-ref", "--format=%(refname)", WRITERS, _DONE).splitlines()
     return tuple(dict.fromkeys(WriterId(line.rpartition("/")[2]) for line in lines))
+
+
+def _began_with(published: Published, base: str, commit: str) -> bool:
+    return published.has_commit(commit) and published.is_ancestor(commit, base)
+
+
+def _theirs(published: Published, commits: Collection[str]) -> bool:
+    """Whether one of these is the remote's, word for word."""
+    fetched = published.ref(FETCHED)
+    return fetched is not None and any(
+        published.has_commit(commit) and published.is_ancestor(commit, fetched) for commit in commits
+    )
 
 
 def _name(published: Published, writer: WriterId, tip: str) -> TakenIn:

@@ -13,8 +13,11 @@ from attacks.memory.test_g1_planted_git import (
     Planting,
     plain_git,
 )
-from lodger_daemon.memory.core.pack import make_pack
+from lodger_daemon.memory.core.commits import new_commit
+from lodger_daemon.memory.core.pack import make_pack, object_id
 from lodger_daemon.memory.core.writers import WriterId, WriterState
+from lodger_daemon.memory.importing import NotValid, import_pack
+from lodger_daemon.memory.published import FETCHED
 from lodger_daemon.memory.work_tree_merge import TakenIn, take_in
 from support.memory_machines import note
 from support.plain_boxes import agent_git
@@ -98,3 +101,60 @@ async def test_a_commit_that_the_box_only_names_is_not_merged(here: WriterMachin
         for named, taken in ((ended.tip, False), ("0" * 40, False), (base, True)):
             result = take_in(published, WriterId("reflection-1-x"), nothing, base, named, 1)
             assert isinstance(result, TakenIn) is taken, named
+
+
+async def test_a_writer_merges_nothing_that_its_tree_did_not_begin_with(here: WriterMachine) -> None:
+    """As a parent it would be merged too, and a conflict be decided without changing a file."""
+    base, kept, published = *await left_aside(here), here.machine.published
+    with published.lock():
+        tree = published.commit(base).tree
+        merging = [tree_commit(tree, parents) for parents in ((base, kept), (kept,), (base, tree))]
+        lone = [tree_commit(tree, parents) for parents in ((base,), ())]
+        for raw, taken in [*((raw, False) for raw in merging), *((raw, True) for raw in lone)]:
+            tip = object_id("commit", raw)
+            result = take_in(published, WriterId("reflection-1-x"), make_pack([("commit", raw)]), base, tip, 1)
+            assert isinstance(result, TakenIn) is taken, raw
+
+
+async def test_what_a_box_sends_that_is_published_already_ends_a_writer(here: WriterMachine) -> None:
+    """An error would be tried again for ever, and no other writer of the kind could begin."""
+    base, kept, published = *await left_aside(here), here.machine.published
+    with published.lock():
+        tree = published.commit(base).tree
+        theirs = tree_commit(tree, (base,))
+        newest = tree_commit(tree, (object_id("commit", theirs),))
+        published.write([("commit", theirs), ("commit", newest)])
+        fetched = object_id("commit", newest)
+        published.set_ref(FETCHED, fetched)
+        main = published.reader.read(base)
+        cases = [(base, (), True), (base, (main,), True), (kept, (main,), False), (tree, (), False)]
+        cases += [(fetched, (main, ("commit", newest)), False)]
+        cases += [(object_id("commit", theirs), (("commit", theirs),), False)]
+        for tip, sent, taken in cases:
+            result = take_in(published, WriterId("reflection-1-x"), make_pack(sent), base, tip, 1)
+            assert isinstance(result, TakenIn) is taken, (tip, len(sent))
+
+
+async def test_a_branch_that_names_no_commit_is_told_as_not_valid(here: WriterMachine) -> None:
+    published = here.machine.published
+    with published.lock():
+        main = published.head()
+        assert main is not None
+        result = import_pack(published, make_pack(()), published.commit(main).tree, 1)
+        assert isinstance(result, NotValid)
+        assert published.head() == main
+
+
+async def left_aside(here: WriterMachine) -> tuple[str, str]:
+    """What a writer's tree begins with, and a commit that is kept beside main."""
+    opened = await here.open()
+    base = agent_git(opened.tree, "rev-parse", "HEAD")
+    write_in(opened, "kept.md", note("not to be merged"))
+    ended = await here.writers.cancel(opened.id, "x")
+    assert ended.tip is not None
+    return base, ended.tip
+
+
+def tree_commit(tree: str, parents: tuple[str, ...]) -> bytes:
+    who = b"A <a@lodger.invalid> 1 +0000"
+    return new_commit(tree, parents, who, who, "x\n")
