@@ -272,14 +272,20 @@ class SharedMemories:
             listed = await _on(self._workings.threads.network, self._places.hub.listed, agent_id)
             if listed is not None:
                 here = {name: one.role for name, one in known.ones.items()}
+                faulty = set[str]()
                 for change in changes(here, listed.shared):
-                    await self._carry_out(agent_id, known, change)
-            for one in known.ones.values():
-                await self._prepare(agent_id, one)
+                    # What could not be detached is not attached anew with another right.
+                    if change.name not in faulty and not await _apart(
+                        agent_id, change.name, partial(self._carry_out, agent_id, known, change)
+                    ):
+                        faulty.add(change.name)
+            for one in list(known.ones.values()):
+                await _apart(agent_id, one.name, partial(self._prepare, agent_id, one))
         if listed is not None:
             # Word of these may have gone out while this machine was away.
             for name, head in listed.heads.items():
-                known.ones[name].sync.announced(head)
+                if name in known.ones:
+                    known.ones[name].sync.announced(head)
             if listed.own_head is not None:
                 self._own_head(agent_id, listed.own_head)
 
@@ -372,6 +378,16 @@ class SharedMemories:
     def _set_checkout_aside(self, agent_id: AgentId, name: str, now_s: int) -> None:
         self._folders.set_checkout_aside(agent_id, name, now_s)
         self._folders.make_checkout(agent_id, name, self._places.box_owner)
+
+
+async def _apart(agent_id: AgentId, name: str, work: Callable[[], Awaitable[None]]) -> bool:
+    """Whether it went well. A fault of one memory, which others write as well, keeps no other from the agent."""
+    try:
+        await work()
+    except Exception:  # noqa: BLE001 - whatever it is, the next look tries again
+        _log.exception("the shared memory %s of %s could not be seen to", name, agent_id)
+        return False
+    return True
 
 
 async def _on(threads: Executor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

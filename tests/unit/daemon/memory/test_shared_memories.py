@@ -65,6 +65,24 @@ async def test_what_moved_while_a_machine_was_away_comes_with_the_next_look(tmp_
         assert (bob.checkout() / "fact.md").exists()
 
 
+@pytest.mark.parametrize("planted", ["in place of the folder", "where the repository should be"])
+async def test_a_fault_of_one_memory_keeps_no_other_from_the_agent(tmp_path: Path, planted: str) -> None:
+    """`broken` comes before `team` and cannot be had on this machine, until what is in the way is gone."""
+    async with sharing_machines(tmp_path, ADA, BOB) as (hub, [ada, bob]):
+        await share(hub, {ADA: "write", BOB: "read"}, "broken")
+        await share(hub, {ADA: "write", BOB: "read"})
+        await ada.look()
+        place = bob.checkout("broken").parent
+        in_the_way = place if planted == "in place of the folder" else place / "published.git" / "left"
+        in_the_way.parent.mkdir(parents=True, exist_ok=True)
+        in_the_way.write_text("in the way")
+        await bob.look()
+        assert bob.one().sync.room.published.head() == head_of(hub)
+        in_the_way.unlink()
+        await bob.look()
+        assert bob.one("broken").sync.room.published.head() is not None
+
+
 async def test_the_same_line_conflicts_and_neither_side_is_lost(tmp_path: Path) -> None:
     async with sharing_machines(tmp_path, ADA, BOB) as (hub, [ada, bob]):
         await share(hub, {ADA: "write", BOB: "write"})
