@@ -173,6 +173,7 @@ class World:
 
     def outsider_rewrites(self) -> None:
         """Somebody replaces the shared history by an older one. What it had stays under another name there."""
+        self.drop_locks()
         head = self.head()
         if head is None:
             return
@@ -188,6 +189,8 @@ class World:
     async def heal(self) -> None:
         """No more faults. The agent decides conflicts when reminded; a rewritten remote is put right by its owner."""
         self.remote.wire.faults[:] = []
+        if not self.remote.announces:
+            self.drop_locks()  # Whoever keeps a host that is not ours does so; our hub does it by itself.
         for seat in self.seats:
             await self.down(seat)
         for round_number in range(HEALING_ROUNDS):
@@ -210,6 +213,7 @@ class World:
     def owner_restores(self) -> None:
         """The owner makes main of the remote continue every line it once had, with the content it has now."""
         self.rewritten = False
+        self.drop_locks()
         lines = self.git("for-each-ref", "--format=%(objectname)", "refs/heads/before-*").split()
         head = self.head()
         assert head is not None
@@ -272,6 +276,12 @@ class World:
         self.git("fsck", "--full", "--strict")
         lost = set(self.markers) - set(re.findall(r"m\d+c\d+x", kept))
         assert not lost, f"{sorted(lost)} lost\n{told}"
+
+    def drop_locks(self) -> None:
+        """What killed gits left there; nobody is at work on the other side when this is called."""
+        repository = self.remote.repository
+        for lock in (*repository.glob("*.lock"), *(repository / "refs" / "heads").glob("*.lock")):
+            lock.unlink(missing_ok=True)
 
     def git(self, *argv: str, fine: tuple[int, ...] = (0,)) -> str:
         done = subprocess.run(

@@ -29,7 +29,15 @@ from lodger_hub.git_host.repositories import (
     shared_memory,
 )
 from lodger_hub.git_host.sharing import Sharing
-from lodger_hub.git_host.upkeep import LOOSE_OBJECTS, PACKS, Upkeep, drop_dead_locks, needs_tidying, size_bytes
+from lodger_hub.git_host.upkeep import (
+    DEAD_LOCK_S,
+    LOOSE_OBJECTS,
+    PACKS,
+    Upkeep,
+    drop_dead_locks,
+    needs_tidying,
+    size_bytes,
+)
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -77,6 +85,7 @@ class HostLimits:
     loose_objects: int = LOOSE_OBJECTS
     packs: int = PACKS
     """More of either in a repository, and it is tidied."""
+    dead_lock_s: float = DEAD_LOCK_S
     slots: int = 16
     """Git processes at once; each takes some 10 MB."""
     slot_wait_s: float = 20.0
@@ -177,7 +186,7 @@ class GitHost:
         place, writes = asked.place, asked.writes
         repository = await asyncio.to_thread(self._repositories.ensure, place)
         if writes:
-            await asyncio.to_thread(drop_dead_locks, repository, time.time())
+            await asyncio.to_thread(drop_dead_locks, repository, time.time(), self._limits.dead_lock_s)
         if writes and await self._size_bytes(place) > self._limits.repository_bytes:
             raise _Refused(413, f"this memory takes all of the {self._limits.repository_bytes} bytes it may")
         before = self._repositories.head(place)

@@ -28,8 +28,8 @@ _KEEP_UNREACHABLE: Final = "2.days.ago"
 """What a push has brought and not yet named is minutes old at most."""
 _LEFT_OVER_S: Final = 24 * 3600.0
 """A killed push leaves its quarantine folder; no push lives that long."""
-DEAD_LOCK_S: Final = 900.0
-"""Longer than any git of ours may run; it holds a lock for some milliseconds of that."""
+DEAD_LOCK_S: Final = 60.0
+"""A git that lives holds one for some milliseconds, on a slow disk for some seconds."""
 _LOCKS: Final = ("refs/heads/main.lock", "packed-refs.lock", "HEAD.lock", "config.lock")
 _REPACK_LIMIT_S: Final = 600.0
 _CHECK_LIMIT_S: Final = 1800.0
@@ -146,13 +146,13 @@ def _sole(repository: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def drop_dead_locks(repository: Path, now: float) -> None:
+def drop_dead_locks(repository: Path, now: float, dead_lock_s: float = DEAD_LOCK_S) -> None:
     """A git that was killed amid moving `main`, or a machine that lost its power then, leaves a lock: git would refuse
     every later push. `now` is wall time."""
     for name in _LOCKS:
         with contextlib.suppress(OSError):
             lock = repository / name
-            if now - lock.lstat().st_mtime > DEAD_LOCK_S:
+            if now - lock.lstat().st_mtime > dead_lock_s:
                 lock.unlink()
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from lodger_hub.git_host.app import HostLimits
 from support.faulty_wire import running_faulty_wire
 from support.foreign_git_host import running_foreign_host
 from support.git_host_server import running_git_host
@@ -36,7 +37,7 @@ SOAK_MACHINES = 10
 async def world(seed: int, machines: int, kind: str, folder: Path) -> AsyncIterator[World]:
     with ExitStack() as stack:
         if kind == "hub":
-            host = stack.enter_context(running_git_host(folder / "hub"))
+            host = stack.enter_context(running_git_host(folder / "hub", HostLimits(dead_lock_s=1.0)))
             url, repository = host.base_url, host.host._repositories.path(AGENT)
         else:
             url = stack.enter_context(running_foreign_host(folder / "foreign", AGENT))
