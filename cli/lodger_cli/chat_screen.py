@@ -8,6 +8,7 @@ from lodger_cli.activity import activity_of
 from lodger_cli.terminal import DIM, coloured, for_terminal, note, paint, write_out
 from lodger_cli.turn import text_of
 from lodger_cli.wire import Frame
+from lodger_tools.redaction.core.escapes import StrippedStream
 
 
 @dataclass
@@ -21,6 +22,8 @@ class ChatScreen:
     sent: set[str] = field(default_factory=set)
     """Ids of messages that were typed here; those of others are shown when the agent takes them up."""
     _text: str = ""
+    _stripped: StrippedStream = field(default_factory=StrippedStream)
+    """The pieces of an answer may be cut within what would drive the terminal."""
     _open_line: bool = False
     """The last thing shown did not end its line."""
 
@@ -46,6 +49,7 @@ class ChatScreen:
 
     def flush(self) -> None:
         """Show what is held back of an answer, and end its line."""
+        self._text += self._stripped.close().replace("\r", "")
         if self._text:
             write_out(self._text)
             self._text, self._open_line = "", True
@@ -68,7 +72,7 @@ class ChatScreen:
                     self.line(line)
 
     def _say(self, text: str) -> None:
-        self._text += for_terminal(text)
+        self._text += self._stripped.feed(text).replace("\r", "")
         if not self.whole_lines:
             write_out(self._text)
             self._open_line = not self._text.endswith("\n") if self._text else self._open_line

@@ -29,23 +29,23 @@ mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mkdir -p /dev/shm
 for place in /run /tmp /dev/shm; do mount -t tmpfs tmpfs $place; done
 echo '+cpu +memory +pids' > /sys/fs/cgroup/cgroup.subtree_control
-export PYTHONPATH={path} PYTHONDONTWRITEBYTECODE=1 HOME=/srv/home LANG=C.UTF-8
+export PYTHONPATH={path} PYTHONDONTWRITEBYTECODE=1 HOME=/media/home LANG=C.UTF-8
 {runs}
 poweroff -f
 """
 _RUN: Final = """
-mount -t tmpfs tmpfs /srv
-chown {uid} /srv
+mount -t tmpfs tmpfs /media
+chown {uid} /media
 # What systemd does for a unit with Delegate= and DelegateSubgroup=.
 unit=/sys/fs/cgroup/unit-{number}
 mkdir -p $unit/daemon
 chown {uid} $unit $unit/cgroup.procs $unit/cgroup.subtree_control $unit/daemon $unit/daemon/cgroup.procs
 (
   echo 0 > {group}/cgroup.procs
-  cd /srv
+  cd /media
   exec setpriv --reuid {uid} --regid {uid} --clear-groups {python} {script}
 ) 2>&1
-umount -l /srv
+umount -l /media
 """
 
 

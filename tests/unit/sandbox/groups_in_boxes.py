@@ -15,7 +15,7 @@ from support.groups_machine import tell
 
 MIB = 1024**2
 LIMITS = BoxLimits(memory_bytes=96 * MIB, processes=40, tmp_bytes=24 * MIB, home_bytes=8 * MIB)
-BASE = Path("/srv")
+BASE = Path("/media")
 HOG = """exec python3 -c "import os
 fd = os.memfd_create('hidden')
 os.truncate(fd, 1 << 30)
