@@ -29,6 +29,11 @@ def read_flat(published: Published, tree: str) -> FlatTree:
     return found
 
 
+def placed_nowhere(merged: FlatTree, before: FlatTree, *sides: FlatTree) -> set[str]:
+    """Paths that a side has written and git has put nowhere: it took the file for one that the other side moved."""
+    return {path for side in sides for path, leaf in side.items() if leaf != before.get(path) and path not in merged}
+
+
 def write_flat(published: Published, files: Mapping[str, Leaf]) -> str:
     """Store the trees these files make; the id of the topmost. No path may lie below another."""
     objects: dict[str, bytes] = {}

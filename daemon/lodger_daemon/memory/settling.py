@@ -12,7 +12,7 @@ from typing import TypeAlias, assert_never
 from lodger_daemon.memory.core.commits import new_commit
 from lodger_daemon.memory.core.sync_state import Conflict
 from lodger_daemon.memory.core.wanted_paths import BadRequest
-from lodger_daemon.memory.flat_trees import FlatTree, Leaf, read_flat, write_flat
+from lodger_daemon.memory.flat_trees import FlatTree, Leaf, placed_nowhere, read_flat, write_flat
 from lodger_daemon.memory.holding import (
     HELD,
     arrange,
@@ -188,7 +188,7 @@ def settle_import(
     main, seen = published.head(), published.ref(CHECKOUT)
     if main is None or not published.has(tip) or published.is_ancestor(tip, main):
         return NothingToSettle()
-    tree, paths = merged(published, main, tip, folders_follow=False)
+    tree, paths = _merged(published, main, tip)
     wanted = _for_each(paths, (), choices, rest)
     if open_paths := [path for path in paths if path not in wanted]:
         raise BadRequest(f"decide all of these at once: {', '.join(open_paths[:12])}")
@@ -263,11 +263,20 @@ def _both(published: Published, fetched: str, local: str, now_s: int) -> tuple[s
         return local, ()
     if published.is_ancestor(local, fetched):
         return fetched, ()
-    tree, paths = merged(published, fetched, local, folders_follow=False)
+    tree, paths = _merged(published, fetched, local)
     theirs, ours = _files(published, fetched), _files(published, local)
     together = _together(published, tree, theirs, ours)
     made = _with(published, together, {path: theirs.get(path) for path in paths})
     return _person_commit(published, made, (fetched, local), "Put two histories together", now_s), paths
+
+
+def _merged(published: Published, one: str, other: str) -> tuple[str, tuple[str, ...]]:
+    """What git makes of both, and every path where somebody has to decide."""
+    tree, paths = merged(published, one, other, folders_follow=False)
+    base = published.git.attempt("merge-base", one, other)
+    before = _files(published, base.stdout.decode().strip()) if base.exit_code == 0 else {}
+    nowhere = placed_nowhere(read_flat(published, tree), before, _files(published, one), _files(published, other))
+    return tree, tuple(sorted({*paths, *(nowhere if paths else ())}))
 
 
 def _together(published: Published, tree: str, theirs: FlatTree, ours: FlatTree) -> FlatTree:
