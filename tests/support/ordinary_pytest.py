@@ -15,8 +15,9 @@ ROOT: Final = Path(__file__).parents[2]
 LIMIT_S: Final = 300.0
 _START: Final = """
 set -e
-python=$1 user=$2
-shift 2
+python=$1 user=$2 root=$3
+shift 3
+mount --bind "$root" /media
 # The interpreter may lie below a private home: there, and nowhere else in it, this user may look.
 case $python in
 /root/*)
@@ -28,6 +29,12 @@ case $python in
 esac
 mount -t tmpfs -o mode=0755 none /srv
 mount -t tmpfs -o mode=0755 none /home
+# The checkout may lie below what is covered now.
+if ! [ -d "$root" ]; then
+  mkdir -p "$root"
+  mount --bind /media "$root"
+fi
+umount /media
 mkdir /home/person
 chown "$user" /srv /home/person
 export HOME=/home/person
@@ -49,9 +56,9 @@ def run_pytest(*arguments: str) -> subprocess.CompletedProcess[str]:
             "TMPDIR": scratch,
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        shell = ("unshare", "-m", "--propagation", "slave", "sh", "-c", _START, "sh", sys.base_prefix, str(user.uid))
+        shell = ("unshare", "-m", "--propagation", "slave", "sh", "-c", _START, "sh")
         return subprocess.run(
-            (*shell, *words),
+            (*shell, sys.base_prefix, str(user.uid), str(ROOT), *words),
             cwd=ROOT,
             env=environment,
             capture_output=True,
