@@ -7,7 +7,12 @@ from lodger_daemon.identity import ConversationKey
 from lodger_daemon.turns import event_codec
 from lodger_daemon.turns.core.events import (
     AssistantText,
+    ConversationEvent,
+    DeviceStateChanged,
+    LoopStatusChanged,
     NumberedEvent,
+    QuestionAsked,
+    QueueChanged,
     ToolReturned,
     TurnFinished,
 )
@@ -210,7 +215,7 @@ def no_gap(run: "Run", client: "Client", events: list[NumberedEvent]) -> None:
         kept = client.kept.get(numbered.conversation.conversation_id)
         if kept is None or kept.first_cursor is None or numbered.number <= kept.first_cursor:
             continue
-        if numbered.number in kept.seen:
+        if is_state(numbered.event) or numbered.number in kept.seen:
             continue
         if client.batches and isinstance(numbered.event, AssistantText):
             continue
@@ -227,3 +232,14 @@ def stored_events(run: "Run") -> list[NumberedEvent]:
         key = ConversationKey(agent_id, conversation_id)
         events.extend(event_codec.decode(key, event_codec.EventRow(number, at, kind, json.loads(payload))))
     return events
+
+
+def is_state(event: ConversationEvent) -> bool:
+    """A snapshot tells it anew, so it is not shown again."""
+    match event:
+        case QueueChanged(removed=removed):
+            return not removed
+        case LoopStatusChanged() | DeviceStateChanged() | QuestionAsked():
+            return True
+        case _:
+            return False

@@ -5,7 +5,7 @@ They keep the other rooms' contracts; the store and everything in `turns/` and `
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -39,7 +39,7 @@ from lodger_daemon.spend.spend import Spend
 from lodger_daemon.store.database import Database
 from lodger_daemon.turns.conductor import Conversations
 from lodger_daemon.turns.contract import InputMessage, NewAgent, StartRuntime, Submission
-from lodger_daemon.turns.core.events import ConversationEvent, NumberedEvent, ToolOutput, is_state
+from lodger_daemon.turns.core.events import ConversationEvent, LoopStatusChanged, NumberedEvent
 from lodger_daemon.turns.services import TurnOptions, TurnServices
 from lodger_tools.box.contract import BoxKey, PinnedFile
 from lodger_tools.json_value import JsonObject
@@ -337,9 +337,12 @@ def message(text: str, client_message_id: str, **options: object) -> Submission:
     return Submission((one,), **options)  # type: ignore[arg-type]
 
 
-def kept(events: Iterable[ConversationEvent]) -> list[ConversationEvent]:
-    """Those that can be read again later."""
-    return [event for event in events if not isinstance(event, ToolOutput) and not is_state(event)]
+def as_kept(event: ConversationEvent) -> ConversationEvent:
+    """The event as it can be read again later."""
+    if isinstance(event, LoopStatusChanged) and event.client_message_ids:
+        own = {run: ids for run, ids in event.client_message_ids.items() if run == event.run_id}
+        return replace(event, client_message_ids=own or None)
+    return event
 
 
 class House:

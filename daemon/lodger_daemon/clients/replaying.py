@@ -5,7 +5,13 @@ from typing import Final
 from lodger_daemon.clients.connection import ClientConnection
 from lodger_daemon.clients.core.rendering import control_request, loop_status, queue_changed, resync, subagents
 from lodger_daemon.identity import ConversationKey
-from lodger_daemon.turns.core.events import QueueChanged, is_state
+from lodger_daemon.turns.core.events import (
+    DeviceStateChanged,
+    LoopStatusChanged,
+    NumberedEvent,
+    QuestionAsked,
+    QueueChanged,
+)
 
 PAGE_EVENTS: Final = 256
 """Events per page of a replay: half of what may wait for one client."""
@@ -33,7 +39,7 @@ async def show_state(
         news = [event for event in held if seen is None or event.number > seen]
         for event in news:
             # What happened before the snapshot was taken is told before it.
-            if event.number <= last and not is_state(event.event):
+            if event.number <= last and not _is_state(event):
                 connection.replay(event)
         held[:] = [event for event in news if event.number > last]
         for question in snapshot.questions:
@@ -50,9 +56,20 @@ async def _replay(connection: ClientConnection, key: ConversationKey, after_even
     while page := await connection.services.conversations.events_after(key, seen, PAGE_EVENTS):
         await connection.room()
         for numbered in page:
-            if not is_state(numbered.event):
+            if not _is_state(numbered):
                 connection.replay(numbered)
         seen = page[-1].number
         if len(page) < PAGE_EVENTS:
             break
     return seen
+
+
+def _is_state(numbered: NumberedEvent) -> bool:
+    """Whether the snapshot holds what this event tells: shown again, an older state would follow a newer one."""
+    match numbered.event:
+        case QueueChanged(removed=removed):
+            return not removed
+        case LoopStatusChanged() | DeviceStateChanged() | QuestionAsked():
+            return True
+        case _:
+            return False

@@ -246,14 +246,7 @@ def set_system_prompt(connection: sqlite3.Connection, key: ConversationKey, prom
 
 
 def set_toolset(connection: sqlite3.Connection, key: ConversationKey, tool_names: Sequence[str]) -> None:
-    tools = to_column(list(tool_names))
-    # It seldom changes, and writing any column writes the whole row again, with the system prompt in it.
-    same = connection.execute(
-        "SELECT toolset IS ? FROM conversations WHERE agent_id = ? AND conversation_id = ?",
-        (tools, key.agent_id, key.conversation_id),
-    ).fetchone()
-    if same is None or not same[0]:
-        _update(connection, key, "toolset = ?", (tools,))
+    _update(connection, key, "toolset = ?", (to_column(list(tool_names)),))
 
 
 def set_shown_memory_commit(connection: sqlite3.Connection, key: ConversationKey, commit: str | None) -> None:

@@ -64,7 +64,7 @@ def encode(numbered: list[NumberedEvent]) -> list[EventRow]:
     rows: list[EventRow] = []
     fragments: list[NumberedEvent] = []
     for item in numbered:
-        if fragments and not _continues(fragments[-1], item):
+        if fragments and not _continues(fragments[-1].event, item.event):
             rows.append(_encode_fragments(fragments))
             fragments = []
         if isinstance(item.event, AssistantText | ReasoningText):
@@ -86,12 +86,9 @@ def decode(key: ConversationKey, row: EventRow) -> tuple[NumberedEvent, ...]:
     return (NumberedEvent(key, row.number, row.at, _build(kind, row.payload)),)
 
 
-def _continues(before: NumberedEvent, after: NumberedEvent) -> bool:
-    earlier, later = before.event, after.event
-    # Of a row only the last number is kept, and between two fragments something may have been told that is not.
-    if after.number != before.number + 1 or type(earlier) is not type(later):
+def _continues(earlier: ConversationEvent, later: ConversationEvent) -> bool:
+    if not isinstance(earlier, AssistantText | ReasoningText) or type(earlier) is not type(later):
         return False
-    assert isinstance(earlier, AssistantText | ReasoningText)
     assert isinstance(later, AssistantText | ReasoningText)
     return earlier.otid == later.otid and earlier.message_id == later.message_id
 

@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from lodger_daemon.clock import Clock
 from lodger_daemon.identity import ConversationKey
-from lodger_daemon.store import event_rows
+from lodger_daemon.store import conversation_rows, event_rows
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.store.json_column import object_from_column, to_column
@@ -16,10 +17,10 @@ from lodger_daemon.turns import event_codec, records
 from lodger_daemon.turns.contract import EventSink
 from lodger_daemon.turns.core.events import (
     ConversationEvent,
+    LoopStatusChanged,
     NumberedEvent,
     ToolOutput,
     TurnFinished,
-    is_state,
 )
 
 T = TypeVar("T")
@@ -74,9 +75,9 @@ class EventLog:
         numbered = NumberedEvent(self._key, self._number, self._clock.wall(), event)
         for sink in self._sinks:
             sink(numbered)
-        # Running output is replaced by its next snapshot and by the result; a state is told anew to whoever comes back.
-        if not isinstance(event, ToolOutput) and not is_state(event):
-            self._hold(numbered)
+        # A snapshot of running output is replaced by the next and by the result, so it is not worth keeping.
+        if not isinstance(event, ToolOutput):
+            self._hold(_for_store(numbered))
         if self._reserved - self._number < LOW_WATER and self._reserving is None:
             self._reserving = asyncio.get_running_loop().create_task(self._reserve())
 
@@ -204,12 +205,21 @@ def reserve_first_block(connection: sqlite3.Connection, key: ConversationKey) ->
     return event_rows.reserve_numbers(connection, key, NUMBER_BLOCK)
 
 
+def _for_store(numbered: NumberedEvent) -> NumberedEvent:
+    """A status is shown with the messages behind the last 32 runs; kept are those of its own run."""
+    event = numbered.event
+    if not isinstance(event, LoopStatusChanged) or not event.client_message_ids:
+        return numbered
+    own = {run: ids for run, ids in event.client_message_ids.items() if run == event.run_id}
+    return replace(numbered, event=replace(event, client_message_ids=own or None))
+
+
 def _insert(connection: sqlite3.Connection, key: ConversationKey, held: list[NumberedEvent]) -> None:
     # A batch that a full disk kept waiting may meanwhile have been written for a client that resumed.
     if not held or event_rows.was_stored(connection, key, held[-1].number):
         return
     # A burst that gave the loop no time to reserve the next block does it here.
-    missing = held[-1].number - event_rows.reserved(connection, key)
+    missing = held[-1].number - conversation_rows.state(connection, key).reserved_event_number
     if missing > 0:
         event_rows.reserve_numbers(connection, key, missing + NUMBER_BLOCK)
     rows = [

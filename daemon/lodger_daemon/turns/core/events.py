@@ -328,23 +328,11 @@ ConversationEvent: TypeAlias = (
 class NumberedEvent:
     """An event with its number: +1 for each event of that conversation, for ever, also across restarts.
 
-    Numbers may skip forward after a crash; they never repeat. Read again later, snapshots of running output and events
-    that only tell what is true now (`is_state`) are left out.
+    Numbers may skip forward after a crash; they never repeat. Read again later, snapshots of running output are left
+    out, and a loop status names the messages behind its own run only.
     """
 
     conversation: ConversationKey
     number: int
     at: WallTime
     event: ConversationEvent
-
-
-def is_state(event: ConversationEvent) -> bool:
-    """Whether a snapshot of the conversation holds what this event tells: shown again, an older state would follow a
-    newer one."""
-    match event:
-        case QueueChanged(removed=removed):
-            return not removed
-        case LoopStatusChanged() | DeviceStateChanged() | QuestionAsked():
-            return True
-        case _:
-            return False

@@ -96,15 +96,5 @@ def test_fragments_of_one_message_share_a_row_and_come_back_apart() -> None:
     assert [item.event for item in back] == [*texts, other, e.DeviceStateChanged()]
 
 
-def test_fragments_keep_their_numbers_where_something_was_told_between_them() -> None:
-    numbered = [
-        NumberedEvent(KEY, number, WallTime(2.0), e.AssistantText(RUN, MESSAGE, "o", "x"))
-        for number in (3, 4, 6, 9, 10)
-    ]
-    rows = encode(numbered)
-    assert [row.number for row in rows] == [4, 6, 10]
-    assert [item for row in rows for item in decode(KEY, row)] == numbered
-
-
 def test_a_kind_of_a_newer_version_is_skipped() -> None:
     assert decode(KEY, EventRow(1, WallTime(0.0), "Telepathy", {})) == ()

@@ -10,7 +10,7 @@ from lodger_daemon.identity import AgentId, ConversationId, ConversationKey
 from lodger_daemon.store import conversation_rows, event_rows
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StoreFull
-from lodger_daemon.turns.core.events import NumberedEvent, StatusNote
+from lodger_daemon.turns.core.events import DeviceStateChanged, NumberedEvent, StatusNote
 from lodger_daemon.turns.event_log import (
     FORGET_EVERY_ROWS,
     HANDED_LOOK,
@@ -22,7 +22,6 @@ from lodger_daemon.turns.event_log import (
 from support.turn_parts import TestClock
 
 KEY = ConversationKey(AgentId("agent-1"), ConversationId("default"))
-NOTE = StatusNote("something", "info")
 
 
 async def opened(folder: Path) -> tuple[Database, EventLog]:
@@ -38,7 +37,7 @@ async def test_a_burst_beyond_its_block_is_stored_all_the_same(tmp_path: Path) -
     heard: list[NumberedEvent] = []
     log.subscribe(heard.append)
     for _ in range(NUMBER_BLOCK + 10):
-        log.publish(NOTE)
+        log.publish(DeviceStateChanged())
     stored = await log.after(NUMBER_BLOCK - 5, 1_000)
     assert list(stored) == heard[NUMBER_BLOCK - 5 :]
     await log.aclose()
@@ -93,7 +92,7 @@ async def test_r10_a_write_that_finds_room_leaves_out_nothing_of_one_that_finds_
 async def test_batches_that_are_written_are_not_kept(tmp_path: Path) -> None:
     database, log = await opened(tmp_path)
     for _ in range(3 * HANDED_LOOK):
-        log.publish(NOTE)
+        log.publish(DeviceStateChanged())
         log.flush()
         await database.write(lambda _: None)
     assert len(log._handed) <= HANDED_LOOK
@@ -106,11 +105,11 @@ async def test_batches_that_are_written_are_not_kept(tmp_path: Path) -> None:
 async def test_old_events_are_forgotten_and_whoever_comes_back_later_is_told(tmp_path: Path) -> None:
     database, log = await opened(tmp_path)
     for _ in range(ROWS_KEPT + FORGET_EVERY_ROWS):
-        log.publish(NOTE)
+        log.publish(DeviceStateChanged())
     assert await log.resume_point(3) == 3
     log.flush()
     log.forget_old()
-    log.publish(NOTE)
+    log.publish(DeviceStateChanged())
     await log.store_held()
     left = await database.read(lambda connection: event_rows.after(connection, KEY, 0))
     assert left[0].number == FORGET_EVERY_ROWS + 1
@@ -122,7 +121,7 @@ async def test_old_events_are_forgotten_and_whoever_comes_back_later_is_told(tmp
 
 async def test_a_number_of_another_database_is_no_place_to_go_on_from(tmp_path: Path) -> None:
     database, log = await opened(tmp_path)
-    log.publish(NOTE)
+    log.publish(DeviceStateChanged())
     assert await log.resume_point(2) == 1
     assert await log.resume_point(1) == 1
     await log.aclose()

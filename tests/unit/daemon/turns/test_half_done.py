@@ -14,6 +14,7 @@ from lodger_daemon.memory.errors import MemoryUnavailable
 from lodger_daemon.store.errors import StoreBusy, StoreFull
 from lodger_daemon.turns.contract import Accepted, Allow, ConversationError, NewAgent, StartRuntime
 from lodger_daemon.turns.core import events as seen
+from lodger_daemon.turns.core.events import DeviceStateChanged
 from lodger_tools.permissions.core.modes import Mode
 from support.turn_parts import WAIT_LIMIT_S, Gate, House, calls, message, says
 
@@ -180,8 +181,7 @@ async def test_a_store_that_cannot_be_read_now_shows_the_queue_as_it_was(house: 
 async def test_events_that_could_not_be_stored_for_a_reader_are_stored_later(house: House) -> None:
     key = await house.start()
     log = (await house.conversations._registry.actor(key)).desk.log
-    note = seen.StatusNote("something", "info")
-    log.publish(note)
+    log.publish(DeviceStateChanged())
     write = house.database.write
 
     async def busy(_: Callable[[sqlite3.Connection], Any]) -> Any:
@@ -191,5 +191,5 @@ async def test_events_that_could_not_be_stored_for_a_reader_are_stored_later(hou
     with pytest.raises(StoreBusy):
         await log.after(0, 10)
     house.database.write = write  # type: ignore[method-assign]
-    log.publish(note)
+    log.publish(DeviceStateChanged())
     assert [event.number for event in await log.after(0, 10)] == house.numbers

@@ -18,7 +18,7 @@ from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_daemon.turns.desk import Desk, TurnWork
 from lodger_tools.permissions.core.verdicts import Allowed
 from lodger_tools.toolbox_contract import ToolOutcome
-from support.turn_parts import Gate, House, calls, kept, message, says
+from support.turn_parts import Gate, House, as_kept, calls, message, says
 
 MOST_COMMITS = 14
 
@@ -346,7 +346,7 @@ async def test_event_numbers_never_repeat_across_a_crash(tmp_path: Path) -> None
     assert sorted(set(house.numbers)) == house.numbers
     assert house.numbers[len(before)] > before[-1]
     stored = await house.conversations.events_after(key, before[-1])
-    assert [e.event for e in stored] == kept(house.events)
+    assert [e.event for e in stored][-len(house.events) :] == [as_kept(event) for event in house.events]
     await house.close()
 
 
