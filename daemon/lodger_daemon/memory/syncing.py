@@ -65,6 +65,9 @@ class RepositorySync:
         self.ask_again_at = 0.0
         """From this monotonic time on, a remote that announces nothing is asked again."""
         self._worker: asyncio.Task[None] | None = None
+        self._slow: asyncio.Task[None] | None = None
+        """A worker that one turn has waited for in vain: a remote that hangs would cost every turn as much, until git
+        gives it up."""
         self._later: asyncio.Task[None] | None = None
         """Waits to try again, or to end the kept gits."""
         self._closed = False
@@ -131,8 +134,12 @@ class RepositorySync:
             return
         failing = self.room.state.failures > 0
         self.request(None, fetch=True)
-        if not failing:
-            await self.settled(limit_s)
+        worker = self._worker
+        if failing or worker is None or worker is self._slow:
+            return
+        await self.settled(limit_s)
+        if not worker.done():
+            self._slow = worker
 
     async def settled(self, limit_s: float) -> SyncStatus:
         """Wait until no sync runs, at most `limit_s`."""

@@ -17,6 +17,7 @@ from lodger_daemon.memory.mirror import MIRRORED, MirrorStatus
 from lodger_daemon.memory.remote import ForeignRemote
 from support.foreign_git_host import running_foreign_host
 from support.git_host_server import TOKEN, RunningHost
+from support.hanging_host import hanging_host
 from support.memory_conflicts import apart, in_order
 from support.memory_machines import AGENT, CARD, Machine, note
 from support.plain_boxes import agent_git
@@ -70,6 +71,22 @@ async def test_two_machines_share_a_memory_by_any_git_host(tmp_path: Path) -> No
         finally:
             await one.memory.aclose()
             await two.memory.aclose()
+
+
+async def test_a_remote_that_hangs_is_waited_for_by_one_turn_only(tmp_path: Path) -> None:
+    with hanging_host() as base_url:
+        one = Machine(tmp_path / "a", None, remote=foreign(base_url))
+        try:
+            await one.memory.prepare(AGENT, CARD)
+            started_at = one.clock.mono()
+            await one.memory.freshen(AGENT, 0.3)
+            assert one.clock.mono() - started_at >= 0.3
+            # Nothing has been given up yet, and it is as stale as before: an hour's patience would be needed.
+            async with asyncio.timeout(30):
+                await one.memory.freshen(AGENT, 3600)
+            assert (await one.memory.settled(AGENT, 0)).outcome is SyncOutcome.SKIPPED
+        finally:
+            await one.memory.aclose()
 
 
 async def test_a_mirror_gets_main_after_each_sync(tmp_path: Path, hub: RunningHost) -> None:
