@@ -54,10 +54,14 @@ def rows_of(peer: Samples, lodger: Samples) -> list[Row]:
     return [row for row in rows if row.peer is not None or row.lodger is not None]
 
 
-def table(rows: list[Row]) -> str:
+def table(rows: list[Row], head: tuple[str, ...] = HEAD) -> str:
     """The rows as a Markdown table that also reads well as plain text."""
-    cells = [HEAD, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(HEAD))]
+    return laid_out([head, *(_cells(row) for row in rows)])
+
+
+def laid_out(cells: list[tuple[str, ...]]) -> str:
+    """Lines of cells, the first of them the head, as such a table."""
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells
     ]
@@ -77,10 +81,11 @@ def verdict_line(rows: list[Row]) -> str:
 def _cells(row: Row) -> tuple[str, ...]:
     times = "" if row.times is None else f"{row.times:.1f}"
     mark = "" if row.verdict is Verdict.BETTER else str(row.verdict)
-    return (row.figure.words, row.figure.unit, _spread(row.peer), _spread(row.lodger), times, mark)
+    return (row.figure.words, row.figure.unit, spread(row.peer), spread(row.lodger), times, mark)
 
 
-def _spread(summary: Summary | None) -> str:
+def spread(summary: Summary | None) -> str:
+    """Median, smallest and largest; a dash where nothing was measured."""
     if summary is None:
         return "-"
     digits = 0 if summary.largest >= 100 else 1 if summary.largest >= 10 else 2

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.alone import cut_off
+from benchmarks.memory_cost import MemoryCost, tables
 from benchmarks.model_records import ModelRecords
 from benchmarks.peer_install import PeerMissing, installed_peer
 from benchmarks.process_tree import ServerTree, adopt_orphans
@@ -33,6 +34,8 @@ FULL: Final = Sizes(first_turns=5, later_turns=12, tool_turns=3, streams=2, hist
 QUICK: Final = Sizes(first_turns=4, later_turns=8, tool_turns=2, streams=1, history_samples=5, idle_s=3, settle_s=1)
 FULL_ROUNDS: Final = 6
 QUICK_ROUNDS: Final = 2
+FULL_MEMORY_ROUNDS: Final = 3
+MEMORY_TURNS: Final = 8
 PEER_MISSING_CODE: Final = 3
 
 Play = Callable[[Scenarios], Awaitable[None]]
@@ -49,6 +52,8 @@ class Benchmark:
         self._memory_in_every_round = not quick  # the steadiest figures, and the slowest to take
         self._records = records
         self._only = only
+        self.memory_cost = MemoryCost(records, MEMORY_TURNS) if self._wanted("sync") else None
+        self._memory_cost_rounds = 1 if quick else FULL_MEMORY_ROUNDS
         self._tree = ServerTree(frozenset({records.pid}))
 
     async def round_of(self, program: Program) -> None:
@@ -63,6 +68,16 @@ class Benchmark:
             await self._on_server(program, samples, self._memory)
         if self._wanted("boxes") and (self._memory_in_every_round or len(samples.rounds) == 1):
             await self._on_server(program, samples, self._boxes)
+
+    async def cost_of_memory(self) -> None:
+        """Of Lodger alone: the peer has no memory remote to compare with."""
+        if self.memory_cost is None or not any(isinstance(program, Lodger) for program in self.programs):
+            return
+        for _ in range(self._memory_cost_rounds):
+            try:
+                await self.memory_cost.round()
+            except (BenchmarkError, TimeoutError, OSError) as error:
+                self.memory_cost.alone.trouble.append(f"sync: {error or type(error).__name__}")
 
     def _wanted(self, part: str) -> bool:
         return not self._only or part in self._only
@@ -186,6 +201,7 @@ async def _rounds(benchmark: Benchmark, rounds: int) -> None:
             began = time.monotonic()
             await benchmark.round_of(program)
             print(f"round {number + 1} of {rounds}, {program.name}: {time.monotonic() - began:.0f} s", flush=True)
+    await benchmark.cost_of_memory()
 
 
 def _report(benchmark: Benchmark, alone: bool, file: str) -> int:
@@ -194,12 +210,15 @@ def _report(benchmark: Benchmark, alone: bool, file: str) -> int:
     versions = ", ".join(f"{program.name} {program.version()}" for program in benchmark.programs)
     network = "loopback only" if alone else "the machine's own network"
     machine = f"{os.cpu_count()} processors, kernel {platform.release()}, Python {platform.python_version()}, {network}"
+    cost = benchmark.memory_cost
     broken = [f"{name}, {trouble}" for name, its in samples.items() for trouble in its.trouble]
+    broken += [] if cost is None else [f"lodger, {trouble}" for trouble in cost.alone.trouble]
     if file:
         whole = {
             "versions": versions,
             "machine": machine,
             "programs": {name: asdict(its) for name, its in samples.items()},
+            "memory": {} if cost is None else cost.samples(),
         }
         Path(file).write_text(json.dumps(whole, indent=1) + "\n")
     for trouble in broken:
@@ -211,6 +230,8 @@ def _report(benchmark: Benchmark, alone: bool, file: str) -> int:
     )
     print("Each cell: median of the round medians (smallest to largest). RSS is summed over the process tree of both.")
     print(verdict_line(rows))
+    if cost is not None and cost.alone.rounds:
+        print(f"\n{tables(cost)}")
     return 1 if broken else 0
 
 
@@ -223,7 +244,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--peer", default="", help="the peer's command, when it is installed already")
     parser.add_argument("--json", default="", metavar="FILE", help="write every sample and note there")
     parser.add_argument(
-        "--only", default="", help="parts by comma: start,turns,tools,streams,together,history,memory,boxes"
+        "--only", default="", help="parts by comma: start,turns,tools,streams,together,history,memory,boxes,sync"
     )
     return parser.parse_args()
 
