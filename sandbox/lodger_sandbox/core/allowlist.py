@@ -37,10 +37,12 @@ HOME_ALLOWLIST: Final = (
     HomeEntry(".gitconfig", "name, address and aliases; git keeps passwords in other files"),
     HomeEntry(".config/git/config", "the same, in its newer place"),
     HomeEntry(".config/git/ignore", "what git leaves alone"),
+    HomeEntry(".ssh/known_hosts", "which servers are who they say; keys stay outside"),
     HomeEntry(".editorconfig", "indentation rules"),
     HomeEntry(".tool-versions", "versions asdf and mise pick"),
 )
-"""Read-only. Nothing here holds a secret by its own design: no ~/.ssh, ~/.npmrc, ~/.pypirc, ~/.netrc, ~/.config/gh."""
+"""Read-only. Nothing here holds a secret by its own design: no ~/.npmrc, ~/.pypirc, ~/.netrc, ~/.config/gh, and of
+~/.ssh neither keys nor config."""
 
 VEILED: Final = (
     "/home",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lodger_sandbox.contract import BoxRequest
-from lodger_sandbox.core.allowlist import HOME_ALLOWLIST, PRIVATE_RUN, PRIVATE_SHARED, VEILED
+from lodger_sandbox.core.allowlist import HOME_ALLOWLIST, PRIVATE_RUN, PRIVATE_SHARED, VEILED, HomeEntry
 from lodger_sandbox.core.git_guard import git_paths, guard_git
 from lodger_sandbox.core.paths import depth, is_clean, is_within, moved
 from lodger_sandbox.core.policy import (
@@ -43,7 +43,7 @@ def paths_to_look_at(request: BoxRequest, program: Program) -> tuple[str, ...]:
         request.workspace,
         request.home,
         *git_paths(request.workspace),
-        *(f"{request.home}/{entry.name}" for entry in HOME_ALLOWLIST),
+        *(path for entry in HOME_ALLOWLIST for path in _way_to(entry, request.home)),
         *(path for mount in request.mounts for path in (mount.source, mount.target)),
         *request.masks,
         *VEILED,
@@ -210,15 +210,25 @@ def _mount_entries(request: BoxRequest) -> tuple[Shown, ...]:
 def _toolchains(request: BoxRequest, profile: Profile, facts: HostFacts) -> tuple[Shown, ...]:
     if profile in (Profile.GUARD, Profile.MEMORY_WORKER) or facts.kind(request.home) is not PathKind.FOLDER:
         return ()
-    entries = ((f"{request.home}/{entry.name}", entry.why) for entry in HOME_ALLOWLIST)
-    return tuple(
-        Shown(path, path, False, why)
-        for path, why in entries
-        # A link could lead anywhere; what lies in the workspace is shown with it; what a mask holds stays hidden.
-        if facts.kind(path) in (PathKind.FOLDER, PathKind.FILE)
-        and not is_within(path, request.workspace)
-        and not any(is_within(path, mask) for mask in request.masks)
-    )
+    found = []
+    for entry in HOME_ALLOWLIST:
+        *folders, path = _way_to(entry, request.home)
+        # A link could lead anywhere, one on the way too; what lies in the workspace is shown with it; what a mask holds
+        # stays hidden.
+        if (
+            not any(facts.kind(folder) is PathKind.LINK for folder in folders)
+            and facts.kind(path) in (PathKind.FOLDER, PathKind.FILE)
+            and not is_within(path, request.workspace)
+            and not any(is_within(path, mask) for mask in request.masks)
+        ):
+            found.append(Shown(path, path, False, entry.why))
+    return tuple(found)
+
+
+def _way_to(entry: HomeEntry, home: str) -> tuple[str, ...]:
+    """Every folder below the home that has to be walked through, then the entry itself."""
+    parts = entry.name.split("/")
+    return tuple(f"{home}/{'/'.join(parts[:count])}" for count in range(1, len(parts) + 1))
 
 
 def _run_entries(

@@ -138,6 +138,30 @@ def test_a_checkout_below_a_home_nobody_may_enter_is_shown(request_here: BoxRequ
     assert (checkout / "new").read_text() == "more\n"
 
 
+def test_of_linked_folders_in_the_home_nothing_is_shown_and_the_box_starts(
+    request_here: BoxRequest, base: Path
+) -> None:
+    """People link ~/.config and the like to where they keep it; an agent may be able to write there."""
+    kept, home = Path(request_here.workspace) / "kept", Path(request_here.home)
+    for name in (".config/git/config", ".ssh/known_hosts", ".ssh/id_ed25519"):
+        (kept / name).parent.mkdir(parents=True, exist_ok=True)
+        (kept / name).write_text("linked")
+    (home / ".config").symlink_to(kept / ".config")
+    (home / ".gitconfig").symlink_to(kept / ".config/git/config")
+    (home / ".ssh").mkdir()
+    for name in ("known_hosts", "id_ed25519"):
+        (home / ".ssh" / name).write_text("own")
+    with running_box(request_here, base / "state") as running:
+        assert running.run(f"cat {home}/.gitconfig {home}/.config/git/config 2>&1")[1].count("No such file") == 2
+        assert running.run(f"cat {home}/.ssh/*") == (0, "own")
+        assert running.run(f"echo more >> {home}/.ssh/known_hosts || ls {home}/.ssh")[1].endswith("known_hosts\n")
+    assert (home / ".ssh/known_hosts").read_text() == "own"
+    (home / ".ssh").rename(home / "moved")
+    (home / ".ssh").symlink_to(kept / ".ssh")
+    with running_box(request_here, base / "state") as running:
+        assert running.run(f"ls -A {home}") == (0, "")
+
+
 def test_absent_git_entries_are_made_for_the_owner(request_here: BoxRequest, base: Path) -> None:
     workspace = Path(request_here.workspace)
     subprocess.run(("git", "init", "-q", "--template=", str(workspace)), check=True)
