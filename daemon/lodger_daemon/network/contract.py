@@ -1,8 +1,10 @@
 """What the network room and the conversations are to each other."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
+from lodger_daemon.identity import ConversationKey, RunId, ToolCallId, TurnId
 from lodger_tools.box.contract import BoxKey
 
 
@@ -21,6 +23,22 @@ class HostAsker(Protocol):
             hosts: each `host:port`.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class WorkInBox:
+    """What goes on in a box: a turn and those of its calls that run there, or a command that an earlier turn left
+    running. Without a call it is what ended calls left behind, if it is anything of this turn."""
+
+    conversation: ConversationKey
+    turn_id: TurnId | None
+    """None once that turn has ended."""
+    run_id: RunId | None
+    calls: tuple[ToolCallId, ...]
+
+
+WorkIn: TypeAlias = Callable[[BoxKey], tuple[WorkInBox, ...]]
+"""Asked at the moment something happens in a box."""
 
 
 class AllowedHosts(Protocol):

@@ -22,6 +22,7 @@ from lodger_daemon.network.host_questions import HostQuestions
 from lodger_daemon.network.inside_sockets import NoSockets, make_inside_sockets
 from lodger_sandbox.egress.core.allow import AllowList, Entry
 from lodger_sandbox.egress.core.wire import Decide, End, ForgetBox, Order, Ping, Serve, ServePlain, SetAllowList
+from lodger_sandbox.egress.gate import UNTOLD_LIMIT
 from lodger_tools.box import record as records
 from lodger_tools.box.contract import BoxKey, BoxLost, BoxProfile
 from lodger_tools.box.door import take_door
@@ -67,7 +68,7 @@ class Network:
         place: Path,
         allow: AllowList,
         broker_user: Callable[[], tuple[int, int] | None],
-        note: Callable[[str, str, str, str], None],
+        note: Callable[[BoxKey, str, str, str], None],
         clock: Clock,
     ) -> None:
         """
@@ -75,7 +76,7 @@ class Network:
             place: a private folder for the broker's lock, socket and token.
             allow: what may be reached without asking.
             broker_user: whom the broker becomes when this daemon is root; asked at its start.
-            note: called with agent, `passed` or `denied`, destination and reason, for the audit log.
+            note: called with box, `passed` or `denied`, destination and reason, for the audit log.
         """
         self._place = place
         self._allow = allow
@@ -84,6 +85,8 @@ class Network:
         self._note = note
         self._questions = HostQuestions(clock, self._decide)
         self._boxes: dict[str, _BoxDoor] = {}
+        self._early: deque[dict[str, object]] = deque(maxlen=UNTOLD_LIMIT)
+        """Decisions of a time without a daemon, which the broker tells before their boxes are known here."""
         self._link: BrokerLink | None = None
         self._linking: asyncio.Task[None] | None = None
         self._making: set[asyncio.Task[None]] = set()
@@ -133,6 +136,7 @@ class Network:
             return
         self._boxes[name] = _BoxDoor(found.record.key, door)
         self._questions.box_known(name, found.record.key)
+        self._take_early(name)
         making = asyncio.create_task(self._make_plain(name, os.dup(door.fileno())), name=f"sockets in {name}")
         self._making.add(making)
         making.add_done_callback(self._making.discard)
@@ -316,15 +320,23 @@ class Network:
                 number = event["ask"]
                 if isinstance(number, int):
                     self._questions.over(number)
+            case "denied" | "passed" if box is None:
+                self._early.append(event)
             case "denied" if box is not None:
                 reason = str(event.get("reason"))
                 self._refusals += 1
                 box.refusals.append((self._refusals, to, reason))
-                self._note(box.key.agent_id, "denied", to, reason)
+                self._note(box.key, "denied", to, reason)
             case "passed" if box is not None:
-                self._note(box.key.agent_id, "passed", to, str(event.get("by")))
+                self._note(box.key, "passed", to, str(event.get("by")))
             case _:
                 return
+
+    def _take_early(self, name: str) -> None:
+        early = [event for event in self._early if event.get("box") == name]
+        self._early = deque((event for event in self._early if event.get("box") != name), UNTOLD_LIMIT)
+        for event in early:
+            self._heard(event)
 
 
 def _close(box: _BoxDoor) -> None:

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from lodger_daemon.clock import Clock, WallTime
 from lodger_daemon.identity import CallKey, ConversationKey
+from lodger_daemon.network.contract import WorkInBox
 from lodger_daemon.notifications.contract import Task, TaskEnd, TaskNumber, TaskStatus
 from lodger_daemon.notifications.core import words
 from lodger_daemon.notifications.delivery import Delivery
@@ -20,6 +21,7 @@ from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StateConflict
 from lodger_daemon.store.patience import until_stored
 from lodger_daemon.turns.services import finish_regardless
+from lodger_tools.box.contract import BoxKey
 from lodger_tools.catalogue.arguments import BadArguments
 from lodger_tools.catalogue.background_tasks import (
     OUTPUT_TOOL,
@@ -143,6 +145,11 @@ class Tasks:
     def running(self, conversation: ConversationKey) -> tuple[JsonObject, ...]:
         mine = (one.task for one in self._watched.values() if one.task.conversation == conversation)
         return tuple(map(words.shown_process, sorted(mine, key=lambda task: -task.number)))
+
+    def work_in(self, box: BoxKey) -> tuple[WorkInBox, ...]:
+        """The commands that run in a box without being waited for; for the audit log."""
+        calls = [one.task.call for one in self._watched.values() if one.task.background.box == box]
+        return tuple(WorkInBox(call.conversation, None, call.run_id, (call.tool_call_id,)) for call in calls)
 
     # -- from a call to a task --
 

@@ -273,11 +273,12 @@ async def _make_rooms(
         settings.spend.limits(),
         PriceList(settings.spend.own_prices(), models.billing, models.listed_rates),
     )
+    network_audit = NetworkAudit(foundation.audit, clock)
     network = Network(
         paths.state / "egress",
         settings.network.allow_list(),
         requests.owner,
-        NetworkAudit(foundation.audit, clock).note,
+        network_audit.note,
         clock,
     )
     stack.push_async_callback(network.aclose)
@@ -328,6 +329,7 @@ async def _make_rooms(
     conversations = Conversations(services)
     delivery.to(conversations)
     boxed.let_ask(conversations.git_asker)
+    network_audit.learn_from(conversations.network_asker.work_in, tasks.work_in)
     # In this order, so that the calls of stopped turns go on in their boxes and the next daemon collects them.
     stack.push_async_callback(conversations.aclose, boxes.leave)
     stack.push_async_callback(workplaces.aclose)

@@ -1,9 +1,10 @@
 """The work around tool calls: ask, check once more, run, write down."""
 
 import asyncio
+import contextlib
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal, assert_never
 
@@ -130,9 +131,9 @@ async def collect_call(desk: Desk, work: TurnWork, batch: Batch, call: Call, arg
     outcome: ToolOutcome | None = None
     if not is_external(desk, call.tool_name):
         request = tool_request(desk, work, batch.run_id, call.tool_call_id, call.tool_name, arguments)
-        work.used_box = True
         try:
-            outcome = await _collect(desk, CallKey(desk.key, batch.run_id, call.tool_call_id), request)
+            with _in_its_box(work, call, request):
+                outcome = await _collect(desk, CallKey(desk.key, batch.run_id, call.tool_call_id), request)
         except EffectUnknown:
             outcome = None
     if desk.stopping:
@@ -175,11 +176,21 @@ async def _refuse(desk: Desk, work: TurnWork, batch: Batch, call: Call, refusal:
 async def _execute(desk: Desk, work: TurnWork, run_id: RunId, call: Call, request: ToolRequest) -> ToolOutcome:
     if is_external(desk, call.tool_name):
         return await desk.services.external.call(desk.key, call.tool_call_id, call.tool_name, request.arguments)
-    work.used_box = True
     show, tasks = _show_output(desk, work, run_id, call), desk.services.tasks
-    if tasks is not None and tasks.serves(request):
-        return await tasks.run(CallKey(desk.key, run_id, call.tool_call_id), request, show)
-    return await desk.services.toolbox.run(request, show)
+    with _in_its_box(work, call, request):
+        if tasks is not None and tasks.serves(request):
+            return await tasks.run(CallKey(desk.key, run_id, call.tool_call_id), request, show)
+        return await desk.services.toolbox.run(request, show)
+
+
+@contextlib.contextmanager
+def _in_its_box(work: TurnWork, call: Call, request: ToolRequest) -> Iterator[None]:
+    work.used_box = True
+    work.boxes[call.tool_call_id] = request.box
+    try:
+        yield
+    finally:
+        work.boxes.pop(call.tool_call_id, None)
 
 
 async def _collect(desk: Desk, key: CallKey, request: ToolRequest) -> ToolOutcome | None:

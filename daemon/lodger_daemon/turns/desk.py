@@ -104,6 +104,8 @@ class TurnWork:
     """Of the present batch: with a result in the transcript."""
     batch_recorded: bool = False
     used_box: bool = False
+    boxes: dict[ToolCallId, BoxKey] = field(default_factory=dict)
+    """Of calls that run now: where, which is not the turn's own box when a person let one into another folder."""
     collecting: dict[ToolCallId, JsonObject] = field(default_factory=dict)
     """Calls an earlier daemon started."""
 

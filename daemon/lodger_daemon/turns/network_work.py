@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from lodger_daemon.identity import AgentId
+from lodger_daemon.network.contract import WorkInBox
 from lodger_daemon.turns.contract import Allow, Answer
 from lodger_daemon.turns.core.events import PermissionSuggestion, StatusNote
 from lodger_daemon.turns.core.own_questions import OwnQuestion
@@ -30,9 +31,23 @@ class NetworkAsker:
     def can_ask(self, box: BoxKey) -> bool:
         return desk_for(box, self._desks_of(AgentId(box.agent_id))) is not None
 
+    def work_in(self, box: BoxKey) -> tuple[WorkInBox, ...]:
+        """The turns that work in a box now; for the audit log."""
+        return tuple(filter(None, (_work_of(desk, box) for desk in self._desks_of(AgentId(box.agent_id)))))
+
     async def ask_about_hosts(self, box: BoxKey, hosts: Sequence[str]) -> frozenset[str] | None:
         desk = desk_for(box, self._desks_of(AgentId(box.agent_id)))
         return None if desk is None else await _ask(desk, tuple(hosts))
+
+
+def _work_of(desk: Desk, box: BoxKey) -> WorkInBox | None:
+    work = desk.work
+    if work is None:
+        return None
+    calls = tuple(call for call, where in work.boxes.items() if where == box)
+    if not calls and not (work.used_box and work.place.box == box):
+        return None
+    return WorkInBox(desk.key, work.turn_id, work.run_id, calls)
 
 
 async def _ask(desk: Desk, hosts: tuple[str, ...]) -> frozenset[str] | None:

@@ -80,9 +80,20 @@ async def test_n1_n3_n7_only_what_is_listed_is_reached(world: World) -> None:
                 assert REACHED not in await result(talk, command), command
             assert other.received == []
     with sqlite3.connect(f"file:{home.database}?mode=ro", uri=True) as database:
-        rows = database.execute("SELECT action, subject FROM audit WHERE action LIKE 'network.%'").fetchall()
-    assert ("network.passed", listed) in rows
-    assert ("network.denied", f"example.org:{other.port}") in rows
+        found = database.execute(
+            "SELECT action, subject, json_extract(a.detail, '$.work[0].turn') = r.turn_id, j.arguments FROM audit a "
+            "JOIN journal j ON j.tool_call_id = json_extract(a.detail, '$.work[0].calls[0]') "
+            "JOIN runs r ON r.run_id = j.run_id AND r.run_id = json_extract(a.detail, '$.work[0].run') "
+            "WHERE action LIKE 'network.%' AND json_array_length(a.detail, '$.work') = 1 "
+            "AND json_array_length(a.detail, '$.work[0].calls') = 1"
+        ).fetchall()
+        count = database.execute("SELECT count(*) FROM audit WHERE action LIKE 'network.%'").fetchone()[0]
+    # Each row has the turn and the call it was, so that what ran can be looked up.
+    assert len(found) == count
+    assert all(turn for _, _, turn, _ in found)
+    assert [command for *row, _, command in found if row == ["network.passed", listed] and listed in command]
+    unlisted = f"example.org:{other.port}"
+    assert [command for *row, _, command in found if row == ["network.denied", unlisted] and unlisted in command]
 
 
 async def test_n1_an_empty_list_lets_nothing_out(world: World) -> None:

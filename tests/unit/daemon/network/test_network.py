@@ -1,5 +1,6 @@
 """Boxes, broker and daemon together, with real boxes and a real broker process."""
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -38,7 +39,7 @@ class Daemon:
 
     def __init__(self, state: Path, workspace: Path, allow: list[str]) -> None:
         user = box_user_for_tests()
-        self.noted: list[tuple[str, str, str, str]] = []
+        self.noted: list[tuple[BoxKey, str, str, str]] = []
         self.place = state / "egress"
         self.network = Network(
             self.place,
@@ -113,8 +114,8 @@ async def test_listed_hosts_are_reached_and_others_told(make: Callable[[list[str
             (f"example.org:{other.port}", "it is not on the list of allowed hosts and nobody allowed it"),
         )
         assert [row[:3] for row in daemon.noted] == [
-            ("agent-1", "passed", f"127.0.0.1:{there.port}"),
-            ("agent-1", "denied", f"example.org:{other.port}"),
+            (daemon.key, "passed", f"127.0.0.1:{there.port}"),
+            (daemon.key, "denied", f"example.org:{other.port}"),
         ]
         if os.getuid() == 0:
             status = Path(f"/proc/{daemon.broker_pid()}/status").read_text()
@@ -134,6 +135,36 @@ async def test_a_restarted_daemon_finds_broker_and_boxes(make: Callable[[list[st
         await second.start()
         assert await second.fetch(f"http://127.0.0.1:{there.port}/") == "hi"
         assert second.broker_pid() == pid
+
+
+async def test_what_was_decided_while_no_daemon_ran_is_noted_once_by_the_next(
+    make: Callable[[list[str]], Daemon],
+) -> None:
+    """The broker tells of it as soon as a daemon comes, which knows its boxes only after that."""
+    async with upstream() as there:
+        listed = f"127.0.0.1:{there.port}"
+        first = make([listed])
+        await first.start()
+        curl = f"curl -sS -m 8 --proxy {PROXY_URL}"
+        # The first word only makes sure that the broker runs before the daemon leaves.
+        command = f"{curl} {listed}; echo; read line <go; {curl} {listed}; {curl} example.org:{there.port}"
+        os.mkfifo(Path(first.key.workspace) / "go", 0o666)
+        (Path(first.key.workspace) / "go").chmod(0o666)
+        running = asyncio.create_task(first.run(command))
+        await until(lambda: first.noted, "the command reached the broker")
+        await first.aclose()
+        await asyncio.gather(running, return_exceptions=True)
+        await asyncio.to_thread((Path(first.key.workspace) / "go").write_text, "on\n")
+        await until(lambda: len(there.received) == 2, "the command went on without a daemon")
+        second = make([listed])
+        await second.network.start()
+        await second.boxes.start()
+        await second.boxes.collect(second.key, f"{id(first)}/1")
+        await second.network.refused_since(second.key, 0)
+        assert [row[:3] for row in second.noted] == [
+            (second.key, "passed", listed),
+            (second.key, "denied", f"example.org:{there.port}"),
+        ]
 
 
 async def test_a_broker_that_died_is_started_again(make: Callable[[list[str]], Daemon]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +11,7 @@ import pytest
 
 from lodger_daemon.identity import CallKey, ConversationKey, RunId, ToolCallId
 from lodger_daemon.inbox.core.items import CancelCause, InboxItem, Source
+from lodger_daemon.network.contract import WorkInBox
 from lodger_daemon.notifications.contract import TaskStatus
 from lodger_daemon.notifications.delivery import LOOK_AGAIN_S, Delivery, Line
 from lodger_daemon.notifications.stop_command import StopCommand
@@ -164,6 +166,10 @@ async def test_its_end_is_told_once_and_then_the_record_is_closed(rig: Rig) -> N
     started = await rig.run("Bash", command=HELD, run_in_background=True)
     assert started.status == "success" and "bash_1" in started.text
     assert [one["process_id"] for one in rig.tasks.running(rig.house.key)] == ["bash_1"]
+    call, request = rig.request("Bash")
+    by_call = WorkInBox(call.conversation, None, call.run_id, (call.tool_call_id,))
+    assert rig.tasks.work_in(request.box) == (by_call,)
+    assert rig.tasks.work_in(replace(request.box, workspace="/elsewhere")) == ()
     await rig.let_go()
     assert await rig.ended() is TaskStatus.FAILED
     notice = await rig.told_once()

@@ -2,11 +2,16 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lodger_daemon.identity import ToolCallId
+from lodger_daemon.models.contract import FinishReason, StepEnded, ToolCallChunk, Usage
+from lodger_daemon.network.contract import WorkInBox
 from lodger_daemon.service.persons_hosts import PersonsHosts
 from lodger_daemon.service.settings import load_settings
 from lodger_daemon.service.settings_file import SettingsFile
@@ -14,7 +19,8 @@ from lodger_daemon.turns.contract import Allow, Deny
 from lodger_daemon.turns.core import events as seen
 from lodger_daemon.turns.core.own_questions import OwnQuestion
 from lodger_sandbox.egress.core.allow import AllowList
-from lodger_tools.box.contract import BoxKey
+from lodger_tools.box.contract import BoxKey, BoxProfile
+from lodger_tools.json_value import JsonObject
 from lodger_tools.toolbox_contract import ToolOutcome
 from support.turn_parts import Gate, House, calls, says
 
@@ -220,3 +226,40 @@ async def test_an_answer_that_is_quicker_than_the_broker_holds_for_what_it_was_a
     assert await ask(house) == {A, B}
     other.cancel()
     await asyncio.gather(other, return_exceptions=True)
+
+
+async def test_what_works_in_a_box_is_known_by_turn_run_and_call(house: House) -> None:
+    gate = await call_runs(house)
+    run_id, turn_id = await house.database.read(
+        lambda connection: connection.execute("SELECT run_id, turn_id FROM runs").fetchone()
+    )
+    work_in = house.conversations.network_asker.work_in
+    assert work_in(box(house)) == (WorkInBox(house.key, turn_id, run_id, (ToolCallId("c1"),)),)
+    assert work_in(replace(box(house), workspace="/elsewhere")) == ()
+    assert work_in(replace(box(house), agent_id="agent-other")) == ()
+    gate.opened.set()
+    await house.settled()
+    assert work_in(box(house)) == ()
+
+
+async def test_a_call_that_was_let_into_another_folder_is_known_there(house: House) -> None:
+    await house.start()
+    reading: JsonObject = {"command": "far", "file_path": "/elsewhere/notes.md"}
+    far = [ToolCallChunk(0, "c1", "Read", json.dumps(reading)), StepEnded(FinishReason.TOOL_CALLS, Usage())]
+    house.models.play(far, says("done"))
+    gate = house.toolbox.gates["far"] = Gate()
+    await house.say("go", "m1")
+    await gate.reached.wait()
+    work_in = house.conversations.network_asker.work_in
+    there = BoxKey(house.key.agent_id, "/elsewhere", BoxProfile.READ_ONLY)
+    assert [work.calls for work in work_in(there)] == [("c1",)]
+    # Of what earlier calls of this turn left running in its own box nothing is known but the turn.
+    assert [work.calls for work in work_in(box(house))] == [()]
+    gate.opened.set()
+
+
+async def test_a_call_that_a_restarted_daemon_waits_for_is_known(house: House) -> None:
+    await after_a_restart(house)
+    [work] = house.conversations.network_asker.work_in(box(house))
+    assert work.calls == ("c1",)
+    assert work.turn_id is not None
