@@ -273,16 +273,7 @@ async def _make_rooms(
         settings.spend.limits(),
         PriceList(settings.spend.own_prices(), models.billing, models.listed_rates),
     )
-    network_audit = NetworkAudit(foundation.audit, clock)
-    network = Network(
-        paths.state / "egress",
-        settings.network.allow_list(),
-        requests.owner,
-        network_audit.note,
-        clock,
-    )
-    stack.push_async_callback(network.aclose)
-    await network.start()
+    network, network_audit = await _start_network(options, foundation, stack)
     ports, shares = _make_ports(foundation, hub, stack)
     overflow = OverflowFolder(paths.overflow, OverflowOwner(*owner) if (owner := requests.owner()) else None)
     boxes = BoxManager(
@@ -338,6 +329,18 @@ async def _make_rooms(
         conversations, memory, models, spend, boxes, questions, external, rules, overflow, folders, workplaces, history,
         network, tasks, ports, shares,
     )  # fmt: skip
+
+
+async def _start_network(
+    options: DaemonOptions, foundation: _Foundation, stack: contextlib.AsyncExitStack
+) -> tuple[Network, NetworkAudit]:
+    audit = NetworkAudit(foundation.audit, foundation.clock)
+    allow = foundation.settings.network.allow_list()
+    place, owner = options.paths.state / "egress", foundation.requests.owner
+    network = Network(place, allow, owner, audit.note, foundation.clock)
+    stack.push_async_callback(network.aclose)
+    await network.start()
+    return network, audit
 
 
 def _make_ports(foundation: _Foundation, hub: Hub | None, stack: contextlib.AsyncExitStack) -> tuple[Ports, HubShares]:
