@@ -62,13 +62,15 @@ def ssh_server(folder: Path, address: str = ADDRESS, port: int = 0) -> Iterator[
     """Serves this user's whole account to whoever holds `key`, until the end of the block.
 
     Args:
-        folder: a new or empty one for keys, configuration and log.
+        folder: for keys, configuration and log; keys that are there are kept, so that a server can come back.
         port: 0 takes a free one.
     """
     sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
     assert sshd is not None, "no sshd: install openssh-server"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in ("host_key", "client_key"):
+        if (folder / name).exists():
+            continue
         words = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(folder / name))
         subprocess.run(words, check=True)
     log, config = folder / "log", folder / "sshd_config"

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.core.git_addresses import GitAddress
+from lodger_daemon.memory.core.ssh_advice import ssh_advice
 
 if TYPE_CHECKING:
     import http.client
@@ -28,8 +29,10 @@ _CAREFUL: Final = (
     ("protocol.allow", "never"),
 )
 _SSH: Final = (
+    # A connection that others hold open is used, but none is left behind; and why it failed is always said.
     "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o ForwardAgent=no -o ClearAllForwardings=yes"
-    " -o PermitLocalCommand=no -o ConnectTimeout=20 -o ServerAliveInterval=10 -o ServerAliveCountMax=3"
+    " -o PermitLocalCommand=no -o ControlMaster=no -o LogLevel=ERROR"
+    " -o ConnectTimeout=20 -o ServerAliveInterval=10 -o ServerAliveCountMax=3"
 )
 
 
@@ -84,8 +87,9 @@ class ForeignRemote:
         return git_environment(settings)
 
     def cleaned(self, text: str) -> str:
-        token = None if self.address.scheme == "ssh" else self.token_provider()
-        return without_token(text, self.address.user, token)
+        if self.address.scheme == "ssh":
+            return ssh_advice(text, self.address, bool(self.agent_socket)) or without_token(text, "", None)
+        return without_token(text, self.address.user, self.token_provider())
 
     def list_agents(self) -> tuple[AgentId, ...]:
         return ()

@@ -35,7 +35,7 @@ _EMPTY: Final = re.compile(
 )
 _REFUSED: Final = re.compile(
     r"returned error: 4(?!08|29)\d\d|authentication failed|could not read username|permission denied|"
-    r"host key verification failed|"
+    r"host key verification failed|too many authentication failures|"
     r"mismatched algorithms|pack exceeds|transport '.*' not allowed|unable to update url base|fsck error",
     re.IGNORECASE,
 )
