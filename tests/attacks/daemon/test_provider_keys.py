@@ -27,7 +27,7 @@ echo "== environment"; env | grep -c "$pattern"
 echo "== processes"; decoy=sk-can; DECOY=${decoy}ary-RUN-decoy sleep 5 &
 told() { cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -c "$pattern"; }
 tries=0; while [ "$(told)" = 0 ] && [ $tries -lt 200 ]; do tries=$((tries + 1)); done; told
-echo "== files"; grep -rIls "$pattern" "$HOME" "$MEMORY_DIR" . /etc /run /srv /tmp /var 2>/dev/null
+echo "== files"; grep -rIls "$pattern" "$HOME" "$MEMORY_DIR" . BASE /etc /run /tmp /var 2>/dev/null
 echo "== named"; for path in PATHS; do if [ -e "$path" ]; then echo "seen $path"; fi; done
 echo "== end"
 """
@@ -70,7 +70,9 @@ async def what_a_turn_sees(home: Home, paths: list[Path]) -> tuple[str, list[obj
     """What the agent's command finds, and every frame that a client got meanwhile."""
     # What it must find, or its finding nothing else would mean nothing.
     (home.workspace / "decoy.txt").write_text(f"sk-canary-{RUN} is no key")
-    look = LOOK.replace("PATHS", " ".join(map(str, paths))).replace("RUN", RUN)
+    # Of /srv what is the test's: the rest of it is nobody's who had the key, and may take longer to read than a turn.
+    base = str(home.home.parents[1])
+    look = LOOK.replace("PATHS", " ".join(map(str, paths))).replace("RUN", RUN).replace("BASE", base)
     async with local_client(home.socket) as client:
         conversation = await open_conversation(client, cwd=home.workspace)
         turn = await conversation.turn("Look. " + script({"calls": [bash(look)]}, {"text": "looked"}))
