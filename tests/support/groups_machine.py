@@ -6,7 +6,6 @@ some seconds. Debian and Ubuntu package it; `scripts/system-packages.sh test` as
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,12 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from lodger_sandbox.host import base_interpreter
+from support.needed_programs import needed
 
 KERNEL: Final = "linux.uml"
 LIMIT_S: Final = 120.0
 MEMORY: Final = "1G"
 MARK: Final = "RESULT "
 _ROOT: Final = Path(__file__).parents[2]
+_WHOLE_REGISTERS: Final = Path(__file__).with_name("whole_registers.c")
 _START: Final = """#!/bin/sh
 export PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 mount -t proc proc /proc
@@ -60,8 +61,7 @@ class As:
 
 def run_there(script: Path, *ways: As) -> list[Any]:
     """Run a script there once for each way; it prints one line with `tell`, and these values are returned."""
-    kernel = shutil.which(KERNEL)
-    assert kernel is not None, "this test starts user-mode Linux: apt-get install user-mode-linux (Debian, Ubuntu)"
+    kernel = needed(KERNEL)
     runs = "".join(
         _RUN.format(
             uid=way.uid,
@@ -86,13 +86,15 @@ def run_there(script: Path, *ways: As) -> list[Any]:
 def _boot(kernel: str, start: Path, folder: str) -> str:
     words = ("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", f"mem={MEMORY}", f"init={start}")
     argv = (kernel, *words, "con=null", "con0=fd:0,fd:1", "quiet")
+    library = Path(folder) / "whole_registers.so"
+    subprocess.run((needed("gcc"), "-shared", "-fPIC", "-o", str(library), str(_WHOLE_REGISTERS), "-ldl"), check=True)
     done = subprocess.run(
         argv,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         # Its memory is a file: on a disk it would be slow.
-        env={"HOME": folder, "TMPDIR": "/dev/shm", "PATH": os.environ["PATH"]},
+        env={"HOME": folder, "TMPDIR": "/dev/shm", "PATH": os.environ["PATH"], "LD_PRELOAD": str(library)},
         check=False,
         timeout=LIMIT_S,
     )
