@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Make sure bubblewrap, ripgrep and git are there; as root also the user that boxes run as.
-# With the argument `test`, also a Chromium for the page's tests, a keyring for those of keys, Node for those of ports, a kernel for
-# those of limits, and an ssh server, which is not left running.
+# With the argument `test`, also a Chromium for the page's tests, a keyring for those of keys, Node, npm and a C compiler for those of
+# what a developer does, systemd's own judge of units, a kernel for those of limits, and an ssh server, which is not left running.
 # Not root: print the one line to type, and go on (lodger doctor says what is missing).
 set -u
 missing=()
@@ -16,8 +16,20 @@ fi
 if [ "${1:-}" = test ] && [ "$(uname)" = Linux ]; then
   command -v gnome-keyring-daemon > /dev/null || missing+=(gnome-keyring)
   command -v dbus-daemon > /dev/null || missing+=(dbus)
-  # Tests of ports run a development server in a box.
+  # Tests of ports run a development server in a box, those of real work what a developer has.
   command -v node > /dev/null || missing+=(nodejs)
+  command -v npm > /dev/null || missing+=(npm)
+  command -v curl > /dev/null || missing+=(curl)
+  # Numbers of system calls are compared with the kernel's own headers, which a C library's are never without.
+  if ! command -v gcc > /dev/null || ! [ -e /usr/include/asm-generic/unistd.h ]; then
+    missing+=(gcc)
+    if command -v apt-get > /dev/null; then missing+=(libc6-dev); fi
+  fi
+  # Not as what starts the machine: the package alone changes nothing of that.
+  command -v systemd-analyze > /dev/null || missing+=(systemd)
+  if ! PATH="$PATH:/usr/sbin:/sbin" command -v ip > /dev/null; then
+    if command -v dnf > /dev/null; then missing+=(iproute); else missing+=(iproute2); fi
+  fi
   # Tests of control groups start a kernel that has them.
   command -v linux.uml > /dev/null || missing+=(user-mode-linux)
   # Tests of git over ssh start an sshd of their own.

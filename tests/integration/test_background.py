@@ -15,7 +15,7 @@ from support.program_client import Client, Conversation, Frame, bash, local_clie
 from support.programs import ROOT, Endpoint, Home, Program, World, new_world, until
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap"),
+    pytest.mark.needs("bwrap"),
     pytest.mark.timeout(180),
 ]
 PACKAGES = ("protocol", "sandbox", "tools", "daemon", "hub", "cli")

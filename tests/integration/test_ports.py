@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import socket
 import urllib.error
 import urllib.request
@@ -19,7 +18,7 @@ from support.programs import Home, Program, World, new_world, until
 
 ALWAYS = "selected_permission_suggestion_ids"
 pytestmark = [
-    pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap"),
+    pytest.mark.needs("bwrap"),
     pytest.mark.timeout(120),
 ]
 

@@ -1,7 +1,6 @@
 """What a developer does all day, in boxes as the daemon makes them: its own policy, guard, network and broker."""
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -25,7 +24,7 @@ from support.package_hosts import PackageHosts, package_hosts
 from support.real_boxes import box_user_for_tests, workspace_for_tests
 from support.sandbox_users import own
 
-pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+pytestmark = pytest.mark.needs("bwrap")
 LIMIT_S = 110.0
 
 
@@ -138,7 +137,7 @@ async def test_pip_install_from_an_index(developer: Developer) -> None:
     assert "hello from the index" in said
 
 
-@pytest.mark.skipif(shutil.which("npm") is None, reason="needs npm")
+@pytest.mark.needs("npm")
 async def test_npm_ci_from_a_registry(developer: Developer) -> None:
     developer.writes("package.json", '{"name": "app", "dependencies": {"greeting": "1.0.0"}}')
     developer.writes("package-lock.json", developer.hosts.lock_file())
@@ -154,14 +153,14 @@ async def test_pytest(developer: Developer) -> None:
     assert "1 passed" in await developer.does(f"{sys.executable} -m pytest -q -p no:cacheprovider test_sum.py")
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None or shutil.which("make") is None, reason="needs gcc and make")
+@pytest.mark.needs("gcc", "make")
 async def test_make_with_gcc(developer: Developer) -> None:
     developer.writes("main.c", '#include <stdio.h>\nint main(void) { puts("built"); return 0; }\n')
     developer.writes("Makefile", "main: main.o\n\tgcc -o $@ $<\n%.o: %.c\n\tgcc -c -o $@ $<\n")
     assert "built" in await developer.does("make -s -j2 && ./main")
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+@pytest.mark.needs("node")
 async def test_node_with_a_server_of_its_own(developer: Developer) -> None:
     developer.writes(
         "server.mjs",

@@ -3,7 +3,6 @@
 Ended with the block. Nothing of the person who runs the tests is seen or used.
 """
 
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,15 +12,11 @@ from pathlib import Path
 from jeepney import DBusAddress, new_method_call
 from jeepney.io.blocking import open_dbus_connection
 
+from support.needed_programs import needed
+
 _BUS = DBusAddress("/org/freedesktop/DBus", "org.freedesktop.DBus", "org.freedesktop.DBus")
 _SECRETS = "org.freedesktop.secrets"
 _START_LIMIT_S = 15.0
-
-
-def _program(name: str) -> str:
-    found = shutil.which(name)
-    assert found, f"{name} is missing: bash scripts/system-packages.sh test installs it"
-    return found
 
 
 @contextmanager
@@ -40,10 +35,10 @@ def secret_service(folder: Path, unlocked: bool = True) -> Iterator[dict[str, st
         "DBUS_SESSION_BUS_ADDRESS": address,
     }
     with ExitStack() as stack:
-        bus = [_program("dbus-daemon"), "--session", "--nofork", "--nopidfile", f"--address={address}"]
+        bus = [needed("dbus-daemon"), "--session", "--nofork", "--nopidfile", f"--address={address}"]
         _start(stack, bus, environment, "")
         _wait_for(folder / "bus")
-        ring = [_program("gnome-keyring-daemon"), "--foreground", "--components=secrets"]
+        ring = [needed("gnome-keyring-daemon"), "--foreground", "--components=secrets"]
         _start(stack, ring + (["--unlock"] if unlocked else []), environment, "a password\n")
         _wait_until_owned(address)
         yield environment

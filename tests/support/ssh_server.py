@@ -6,7 +6,6 @@ is never free for anybody else in between. Needs openssh-server.
 
 import getpass
 import os
-import shutil
 import socket
 import socketserver
 import subprocess
@@ -16,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from support.needed_programs import needed
 
 ADDRESS: Final = "127.0.0.2"
 """None that programs keep from their proxy."""
@@ -65,8 +66,7 @@ def ssh_server(folder: Path, address: str = ADDRESS, port: int = 0) -> Iterator[
         folder: for keys, configuration and log; keys that are there are kept, so that a server can come back.
         port: 0 takes a free one.
     """
-    sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
-    assert sshd is not None, "no sshd: install openssh-server"
+    sshd = needed("sshd")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in ("host_key", "client_key"):
         if (folder / name).exists():

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from support.plain_runner import PlainStarter
 from support.real_boxes import RealRequests, box_user_for_tests
 from support.sandbox_users import own, user_of_boxes, visible_folder
 
-pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+pytestmark = pytest.mark.needs("bwrap")
 covers_bwrap = pytest.mark.skipif(os.geteuid() != 0, reason="covers the machine's bubblewrap with another file")
 LODGER = "from lodger_cli.main import main; main()"
 

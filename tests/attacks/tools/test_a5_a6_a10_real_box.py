@@ -1,7 +1,6 @@
 """A5, A6, A10 in a real box: no variable outlives its call, none comes from the model, no argument opens the box."""
 
 import os
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from lodger_tools.toolbox_contract import ToolOutcome, ToolRequest
 from support.real_boxes import box_user_for_tests, workspace_for_tests
 from support.tool_room import ToolRoom, closing
 
-pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+pytestmark = pytest.mark.needs("bwrap")
 
 LOADERS = (
     "PYTHONSTARTUP", "JAVA_TOOL_OPTIONS", "DOTNET_STARTUP_HOOKS", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT",

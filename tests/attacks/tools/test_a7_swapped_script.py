@@ -1,7 +1,6 @@
 """A7: the script of an allowed command is swapped before it runs. Its marks are taken and compared in the box."""
 
 import os
-import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from lodger_tools.toolbox_contract import ToolOutcome, ToolRequest
 from support.real_boxes import workspace_for_tests
 from support.tool_room import ToolRoom, closing
 
-pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+pytestmark = pytest.mark.needs("bwrap")
 
 
 class Room(ToolRoom):

@@ -2,7 +2,6 @@
 
 import posixpath
 import re
-import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -48,13 +47,13 @@ async def room(tmp_path: Path) -> AsyncIterator[Room]:
             yield room
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+@pytest.mark.needs("bwrap")
 @pytest.mark.parametrize("path", ["link", "second", "folder/key", "absolute", "./folder/../link", "folder/../.env"])
 async def test_f4_a_denied_file_stays_denied_through_links(room: Room, path: str) -> None:
     assert isinstance(await room.verdict(path), Denied)
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+@pytest.mark.needs("bwrap")
 async def test_f4_control_without_following_the_link_passes_and_plain_files_do(room: Room) -> None:
     assert isinstance(await room.verdict("link", follow=False), Allowed)
     assert isinstance(await room.verdict("plain"), Allowed)

@@ -1,7 +1,6 @@
 """`lodger sandbox run` as a process of its own, in each policy."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +12,7 @@ from lodger_cli.terminal import Exit
 from support.real_boxes import box_user_for_tests, workspace_for_tests
 from support.sandbox_users import own
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("bwrap") is None or shutil.which("git") is None, reason="needs bubblewrap and git"
-)
+pytestmark = pytest.mark.needs("bwrap", "git")
 LODGER = "from lodger_cli.main import main; main()"
 
 

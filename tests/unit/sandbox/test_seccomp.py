@@ -1,5 +1,6 @@
 """The filter's meaning, by running the program on calls with an interpreter of our own."""
 
+import platform
 import re
 import struct
 from pathlib import Path
@@ -138,8 +139,9 @@ def test_ptrace_is_allowed() -> None:
 )
 def test_numbers_are_the_kernels(architecture: Architecture, header: str) -> None:
     path = Path(header)
-    if not path.exists():
-        pytest.skip("the kernel's headers are not installed")
+    if architecture is Architecture.X86_64 and platform.machine() != "x86_64":
+        pytest.skip("this machine's headers know no other architecture's numbers")
+    assert path.exists(), "the kernel's headers are missing: bash scripts/system-packages.sh test installs them"
     numbers = dict(re.findall(r"#define\s+__NR_(\w+)\s+(\d+)", path.read_text()))
     ours = (*DENIED, *PRETENDED_MISSING, *MODE_CALLS, *NAMESPACE_CALLS, IOCTL, SOCKET)
     known = {call.name: call.number(architecture) for call in ours if call.name in numbers}

@@ -2,7 +2,6 @@
 
 import os
 import plistlib
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +19,11 @@ from lodger_cli.units.plan import (
     UnfitCredential,
     UnfitPath,
 )
+from support.needed_programs import needed
 
 ROOT = Path(__file__).resolve().parents[4]
 BOTH = (Part.HUB, Part.DAEMON)
-ANALYZE = shutil.which("systemd-analyze")
-needs_systemd = pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not on this machine")
+ANALYZE = "systemd-analyze"
 
 
 def example(scope: Scope, *, parts: tuple[Part, ...] = BOTH, command: str = "/opt/lodger/bin/lodger") -> Installation:
@@ -44,12 +43,11 @@ def installed(tmp_path: Path) -> str:
 
 
 def analyze(*arguments: str, runtime: Path) -> "subprocess.CompletedProcess[str]":
-    assert ANALYZE is not None
     environment = {"PATH": "/usr/bin:/bin", "XDG_RUNTIME_DIR": str(runtime), "HOME": str(runtime), "LC_ALL": "C.UTF-8"}
-    return subprocess.run([ANALYZE, *arguments], capture_output=True, text=True, env=environment, timeout=60)
+    return subprocess.run([needed(ANALYZE), *arguments], capture_output=True, text=True, env=environment, timeout=60)
 
 
-@needs_systemd
+@pytest.mark.needs(ANALYZE)
 @pytest.mark.parametrize("scope", list(Scope))
 @pytest.mark.parametrize("parts", [BOTH, (Part.DAEMON,), (Part.HUB,)])
 def test_systemd_has_nothing_to_say_about_a_unit(scope: Scope, parts: tuple[Part, ...], tmp_path: Path) -> None:
@@ -63,7 +61,7 @@ def test_systemd_has_nothing_to_say_about_a_unit(scope: Scope, parts: tuple[Part
         assert (said.returncode, said.stderr) == (0, "")
 
 
-@needs_systemd
+@pytest.mark.needs(ANALYZE)
 def test_systemd_does_complain_about_a_key_it_does_not_know(tmp_path: Path) -> None:
     """So that silence above means something."""
     [_, daemon] = systemd.render(example(Scope.SYSTEM, command=installed(tmp_path)), tmp_path, 252)
@@ -71,7 +69,7 @@ def test_systemd_does_complain_about_a_key_it_does_not_know(tmp_path: Path) -> N
     assert "KillMood" in analyze("verify", "--system", "--man=no", str(daemon.path), runtime=tmp_path).stderr
 
 
-@needs_systemd
+@pytest.mark.needs(ANALYZE)
 @pytest.mark.parametrize(("part", "most"), [(Part.HUB, 2.0), (Part.DAEMON, 5.0)])
 def test_the_exposure_stays_what_the_docs_say(part: Part, most: float, tmp_path: Path) -> None:
     [unit] = systemd.render(example(Scope.SYSTEM, parts=(part,), command=installed(tmp_path)), tmp_path, 252)
@@ -114,7 +112,7 @@ def test_a_daemon_alone_dials_what_the_settings_name() -> None:
     assert "Wants=" not in daemon.text
 
 
-@needs_systemd
+@pytest.mark.needs(ANALYZE)
 @pytest.mark.parametrize("scope", list(Scope))
 def test_keys_are_handed_to_the_daemon_and_to_nobody_else(scope: Scope, tmp_path: Path) -> None:
     key = tmp_path / "50%.key"

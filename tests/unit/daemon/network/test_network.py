@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from support.broker_rig import Upstream, upstream
 from support.hub_rig import until
 from support.real_boxes import RealRequests, box_user_for_tests, workspace_for_tests
 
-pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+pytestmark = pytest.mark.needs("bwrap")
 
 
 class Nobody:

@@ -1,7 +1,6 @@
 """The guard around real boxes, with real git inside and outside of them."""
 
 import asyncio
-import shutil
 import subprocess
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -27,9 +26,7 @@ from support.hub_rig import until
 from support.real_boxes import RealRequests, box_user_for_tests, workspace_for_tests
 from support.sandbox_users import own
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("bwrap") is None or shutil.which("git") is None, reason="needs bubblewrap and git"
-)
+pytestmark = pytest.mark.needs("bwrap", "git")
 
 
 class Person:

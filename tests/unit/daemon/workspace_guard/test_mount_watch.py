@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from lodger_tools.box.manager import BoxManager
 from support.real_boxes import RealRequests, box_user_for_tests, workspace_for_tests
 from support.sandbox_users import own, visible_folder
 
-pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+pytestmark = pytest.mark.needs("bwrap")
 
 
 class Silent:

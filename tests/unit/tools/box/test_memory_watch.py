@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -16,7 +15,7 @@ from lodger_tools.box.manager import BoxManager
 from support.real_boxes import RealRequests, workspace_for_tests
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap"),
+    pytest.mark.needs("bwrap"),
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at /proc"),
 ]
 LIMIT_S = 30.0

@@ -1,7 +1,6 @@
 """The same through the real sandbox: bwrap around the runner."""
 
 import os
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from lodger_tools.toolbox import LodgerToolbox
 from lodger_tools.toolbox_contract import EffectUnknown, ToolOutcome, ToolRequest
 from support.real_boxes import RealRequests, box_user_for_tests, workspace_for_tests
 
-pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+pytestmark = pytest.mark.needs("bwrap")
 
 
 class RealRig:

@@ -1,6 +1,5 @@
 """A box's way out, through the real sandbox: the socket is made inside and accepted on outside."""
 
-import shutil
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from lodger_tools.box.manager import BoxManager
 from support.broker_rig import Rig, broker_rig, upstream
 from support.real_boxes import RealRequests, workspace_for_tests
 
-pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+pytestmark = pytest.mark.needs("bwrap")
 PORT = 3128
 CURL = "curl -sS -m 5 --proxy http://127.0.0.1:3128"
 
