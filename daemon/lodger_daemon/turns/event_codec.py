@@ -47,6 +47,7 @@ _CLASSES: Final[Mapping[str, type[Any]]] = {
 }
 
 _LENGTHS: Final = "fragment_lengths"
+_PLAIN: Final = (str, int, float, type(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,9 @@ def _plain_object(value: object) -> JsonObject:
 
 
 def _plain(value: object) -> Json:
+    # First, because most values are such, and what follows takes ten times as long to say no.
+    if isinstance(value, _PLAIN):
+        return cast("Json", value)
     if is_dataclass(value) and not isinstance(value, type):
         return _plain_object(value)
     if isinstance(value, tuple | list):
