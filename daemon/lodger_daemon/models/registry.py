@@ -36,8 +36,7 @@ class Registry:
         self, settings: Mapping[str, Mapping[str, object]], environment: Mapping[str, str], file: Path
     ) -> None:
         """Raises: ValueError for settings that name no usable provider, in words for the person."""
-        self._environment = environment
-        self._credentials = _credentials(environment)
+        self._of_environment = _all_from_environment(environment)
         self._file = file
         self._settings = {name: provider_from_settings(check_name(name), fields) for name, fields in settings.items()}
         self._stored = _read(file)
@@ -49,12 +48,7 @@ class Registry:
         for name, fields in self._stored.items():
             if name not in merged and (provider := _from_stored(name, fields)):
                 merged[name] = provider
-        for name in KNOWN:
-            if name not in merged and (
-                provider := _from_environment(name, self._environment, name in self._credentials)
-            ):
-                merged[name] = provider
-        for name, provider in self._found.items():
+        for name, provider in (*self._of_environment.items(), *self._found.items()):
             merged.setdefault(name, provider)
         return merged
 
@@ -119,6 +113,13 @@ def _credentials(environment: Mapping[str, str]) -> frozenset[str]:
         return frozenset(entry.name for entry in Path(folder).iterdir()) if folder else frozenset()
     except OSError:
         return frozenset()
+
+
+def _all_from_environment(environment: Mapping[str, str]) -> dict[str, Provider]:
+    """Neither the environment nor what the service manager hands us changes while we run."""
+    credentials = _credentials(environment)
+    providers = ((name, _from_environment(name, environment, name in credentials)) for name in KNOWN)
+    return {name: provider for name, provider in providers if provider is not None}
 
 
 def _from_environment(name: str, environment: Mapping[str, str], has_credential: bool) -> Provider | None:
