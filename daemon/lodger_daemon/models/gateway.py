@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from pydantic_core import to_json
+
 from lodger_daemon.clock import Clock
 from lodger_daemon.models.contract import (
     FailureKind,
@@ -39,6 +41,7 @@ from lodger_daemon.models.practice_process import PracticeProcess
 from lodger_daemon.models.registry import PRACTICE, PRACTICE_MODEL, Registry, place_in_words
 from lodger_daemon.models.worker_link import WorkerLink
 from lodger_daemon.paths import Paths
+from lodger_tools.json_value import JsonObject
 
 _PROBE_AGAIN_AFTER_S: Final = 60.0
 _PROBE_LIMIT_S: Final = 3.0
@@ -141,7 +144,7 @@ class Models:
                 FailureKind.NETWORK,
                 f"{name} at {provider.base_url} is gone, or another user of this machine has its port.",
             )
-        body = json.dumps(encode(request, provider, model), separators=(",", ":")).encode()
+        body = _on_one_line(encode(request, provider, model))
         link = self._litellm if provider.dialect is Dialect.LITELLM else self._lean
         chunks = link.step(provider, model, body)
         try:
@@ -380,6 +383,15 @@ def _with_advice(failure: ModelFailure, provider: str) -> ModelFailure:
         retry_after_s=failure.retry_after_s,
         output_seen=failure.output_seen,
     )
+
+
+def _on_one_line(body: JsonObject) -> bytes:
+    """A request as JSON. The quick way, 30 us where `json` takes 450, cannot say half a surrogate pair, which models do
+    send, and gives up on what is nested very deeply."""
+    try:
+        return to_json(body)
+    except ValueError:
+        return json.dumps(body, separators=(",", ":")).encode()
 
 
 def _practice_entry(default: str) -> ModelInfo:

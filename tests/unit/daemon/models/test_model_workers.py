@@ -5,18 +5,20 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lodger_daemon.clock import MonoTime
-from lodger_daemon.models.contract import FailureKind, FinishReason, StepEnded, TextChunk
+from lodger_daemon.models.contract import FailureKind, FinishReason, StepEnded, TextChunk, ToolSchema
 from lodger_daemon.models.core.dialects import encode
 from lodger_daemon.models.core.providers import Dialect, Provider
 from lodger_daemon.models.gateway import Models
 from lodger_daemon.models.worker_link import WorkerLink
 from lodger_daemon.paths import Paths
 from lodger_daemon.system_clock import SystemClock
+from lodger_tools.json_value import JsonObject
 from support.endpoint_process import EndpointProcess, model_endpoint
 from support.model_contract import calls, collect, failure, scripted, texts
 from support.programs import until
@@ -59,6 +61,20 @@ async def test_a_key_that_the_provider_repeats_is_not_shown(models: Models) -> N
     found = await failure(models, scripted("openai/scripted", {"fault": fault}))
     advice = "(the key of openai was not accepted; `lodger connect openai` takes another)"
     assert (found.message, str(found)) == (f"HTTP 401: wrong key *** {advice}",) * 2
+
+
+async def test_a_request_comes_as_it_was_whatever_its_characters(models: Models, endpoint: EndpointProcess) -> None:
+    deep: JsonObject = {"type": "object"}
+    for _ in range(300):
+        deep = {"items": deep}
+    for text in ("é \u2028 \x00 \x7f 😀", "half of a pair: \ud83d"):
+        for handle in ("openai/scripted", "anthropic/scripted"):
+            for schema in ({"type": "object"}, deep):
+                said = scripted(handle, {"text": "a"}, label=text)
+                await collect(models, replace(said, tools=(ToolSchema("Bash", text, schema),)))
+                body = endpoint.requests()[-1]["body"]
+                assert json.dumps(text)[1:-1] in json.dumps(body["messages"])
+                assert json.dumps(schema) in json.dumps(body["tools"])
 
 
 async def test_the_quirks_over_real_http(models: Models) -> None:
