@@ -1,6 +1,7 @@
 """The allow-list: what a person lets out of a box. An empty list lets nothing out; a list that cannot be read is an
 error and never an empty one (ATTACKS.md N1)."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -12,6 +13,7 @@ from lodger_sandbox.egress.core.hosts import BadHost, Destination, Literal, Name
 WEB_PORTS: Final = frozenset({80, 443})
 """Of an entry that names no port."""
 ENTRY_LIMIT: Final = 1000
+_FIXED_BITS: Final = re.compile(r"0|[1-9][0-9]{0,2}")
 IpNetwork: TypeAlias = IPv4Network | IPv6Network
 
 
@@ -134,10 +136,10 @@ def entry_for(to: Destination) -> Entry:
 
 def _entry(text: str) -> Entry:
     if text.startswith("[") or text.count(":") > 1:
-        inner, bracket, rest = text.removeprefix("[").partition("]")
-        if not bracket or rest[:1] not in {"", ":"}:
+        inner, bracket, rest = text[1:].partition("]")
+        if not text.startswith("[") or not bracket or rest[:1] not in {"", ":"}:
             raise BadHost("an IPv6 address stands in brackets")
-        return AllowedNetwork(_network(inner), _ports(rest[1:], bool(rest)))
+        return AllowedNetwork(_in_brackets(inner), _ports(rest[1:], bool(rest)))
     host, colon, port = text.partition(":")
     ports = _ports(port, bool(colon))
     if "/" in host:
@@ -151,10 +153,30 @@ def _entry(text: str) -> Entry:
         case Name(name):
             return AllowedName(name, ports)
         case Literal(address):
+            if not host.isascii():
+                raise BadHost("an address is written in ASCII digits")
             return AllowedNetwork(ip_network(address), ports)
 
 
+def _in_brackets(text: str) -> IpNetwork:
+    """One address, of which IPv4 in IPv6 clothing is IPv4 as everywhere; or a network."""
+    if "/" not in text:
+        host = parse_host(f"[{text}]")
+        if not isinstance(host, Literal):
+            raise BadHost("an IPv6 address stands in brackets")
+        return ip_network(host.address)
+    network = _network(text)
+    if network.version != 6 or folded(network.network_address) != network.network_address:
+        # Addresses are compared after folding, so such an entry would let nothing through.
+        raise BadHost("an IPv4 network is written as such, without brackets")
+    return network
+
+
 def _network(text: str) -> IpNetwork:
+    _, _, fixed_bits = text.partition("/")
+    if "%" in text or not _FIXED_BITS.fullmatch(fixed_bits):
+        # A mask can be read in two ways, and a zone names something of this machine.
+        raise BadHost("a network is an address and how many of its bits are fixed, as in 10.0.0.0/8 or [fd00::/16]")
     network = ip_network(text)
     if network.prefixlen == 0:
         raise BadHost("that is every address there is")
