@@ -66,7 +66,7 @@ class Machine:
             self.clock,
             SeededRng(7),
             checkout_inside=INSIDE,
-            mirror=None if mirror is None else Mirror(mirror, self.clock),
+            mirror=None if mirror is None else Mirror(mirror, self.clock, SeededRng(7)),
             **({} if seam is None else {"seam": seam}),
         )
 

@@ -98,18 +98,21 @@ class Memory:
     async def start(self) -> None:
         """Take up syncs that an earlier daemon could not finish, or died before it began."""
         for agent_id in await asyncio.get_running_loop().run_in_executor(self._local, self._agents_here):
-            self._agent(agent_id).take_up()
+            agent = self._agent(agent_id)
+            agent.take_up()
+            self._copy(agent_id, agent.room)
             if self.shared is not None:
                 self.shared.take_up(agent_id)
 
     async def aclose(self) -> None:
         """End everything that runs. What was not pushed is pushed after the next start."""
+        if self._mirror is not None:
+            # Before its git is killed: that is no fault of the mirror's.
+            await self._mirror.aclose()
         self._running.kill_all()
         await asyncio.gather(*(agent.aclose() for agent in self._agents.values()))
         if self.shared is not None:
             await self.shared.aclose()
-        if self._mirror is not None:
-            await self._mirror.aclose()
         await asyncio.to_thread(self._shut_down)
 
     async def prepare(

@@ -88,6 +88,6 @@ def make_memory(
         rng,
         checkout_inside=requests.memory_inside,
         box_owner=requests.owner(),
-        mirror=None if mirror is None else Mirror(mirror, clock),
+        mirror=None if mirror is None else Mirror(mirror, clock, rng),
         sharing=sharing,
     )
