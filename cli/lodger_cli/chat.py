@@ -51,6 +51,13 @@ def chat(chatting: Chatting) -> None:
 
 async def _in_terminal(chatting: Chatting) -> bool:
     """Whether the person left by Ctrl-C."""
+    from lodger_cli.chat_prompt import keys_as_pressed
+
+    with keys_as_pressed():
+        return await _from_room_to_room(chatting)
+
+
+async def _from_room_to_room(chatting: Chatting) -> bool:
     from lodger_cli.chat_prompt import ChatPrompt, Left, above_the_prompt
     from lodger_cli.chat_room import CLEAR, ChatRoom
 

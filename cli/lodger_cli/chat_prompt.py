@@ -5,6 +5,7 @@ Loaded in a terminal only: the library behind it costs a tenth of a second.
 
 import os
 import sys
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,6 +60,22 @@ class ChatPrompt:
             return ""
         except KeyboardInterrupt:
             raise Left from None
+
+
+@contextmanager
+def keys_as_pressed() -> Iterator[None]:
+    """Keys pressed between two prompts wait for the next as they are: read in lines, the terminal would keep Ctrl-D to
+    itself, and show the others twice. Ctrl-C interrupts as ever."""
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    iflag, oflag, cflag, lflag, *rest = before
+    iflag &= ~(termios.ICRNL | termios.INLCR | termios.IGNCR)
+    lflag &= ~(termios.ICANON | termios.ECHO)
+    termios.tcsetattr(terminal, termios.TCSADRAIN, [iflag, oflag, cflag, lflag, *rest])
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
 @contextmanager

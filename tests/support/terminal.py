@@ -6,6 +6,7 @@ import re
 import select
 import signal
 import sys
+import termios
 import time
 from pathlib import Path
 from types import TracebackType
@@ -66,6 +67,12 @@ class Terminal:
 
     def send(self, text: str) -> None:
         os.write(self._fd, text.encode())
+
+    def until_keys_wait(self) -> None:
+        """Until nobody reads what is typed: a prompt takes Ctrl-C as a key, the terminal makes a signal of it."""
+        deadline = time.monotonic() + LIMIT_S
+        while not termios.tcgetattr(self._fd)[3] & termios.ISIG:
+            assert time.monotonic() < deadline and self._pump(), f"still at a prompt: {self.seen!r}"
 
     def end(self) -> int:
         """Read to the end; the exit code."""

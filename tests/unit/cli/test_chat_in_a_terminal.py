@@ -1,12 +1,17 @@
 """`lodger chat` in a real pseudo-terminal, with a daemon of its own and a scripted model."""
 
 import json
+import os
+import signal
+import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lodger_daemon.paths import find_paths
 from support.endpoint_process import EndpointProcess, model_endpoint
 from support.terminal import Terminal
 
@@ -146,6 +151,30 @@ def test_the_history_is_there_the_next_time_and_only_for_its_owner(tmp_path: Pat
         chat.press_until("\x1b[A", "remember this line")
         chat.send("\x03")
         assert chat.end() == 130
+
+
+def test_keys_pressed_while_the_machine_takes_its_time_are_read_at_the_next_prompt(
+    tmp_path: Path, endpoint: EndpointProcess
+) -> None:
+    with chatting(tmp_path, endpoint, **COLOURFUL) as chat:
+        ready(chat)
+        daemon = process_that_listens(find_paths({"LODGER_HOME": str(tmp_path / "lodger")}).socket)
+        os.kill(daemon, signal.SIGSTOP)
+        try:
+            chat.send("take your time\r")
+            chat.until_keys_wait()
+            chat.send("typed meanwhile\r\x04")
+        finally:
+            os.kill(daemon, signal.SIGCONT)
+        assert chat.end() == 0
+    assert "typed meanwhile" in (tmp_path / "lodger" / "state" / "chat-history").read_text("utf-8")
+
+
+def process_that_listens(path: Path) -> int:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(path))
+        pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(pid)
 
 
 def test_what_is_asked_shows_hidden_characters_and_a_diff(tmp_path: Path, endpoint: EndpointProcess) -> None:
