@@ -163,6 +163,7 @@ _CONVERTERS: Final[Mapping[type[Any], Mapping[str, Callable[[Any], object]]]] = 
         "client_message_ids": _lists_to_tuples,
     },
     e.QueueChanged: {"queue": _tuple_of(_made(e.QueuedItem)), "removed": _tuple_of(_made(e.QueueRemoval))},
+    e.InputEchoed: {"joined": _tuple_of()},
     e.QueueBlocked: {"reason": e.BlockedBy},
     e.RunStopped: {"stop_reason": StopReason},
     e.LoopFailed: {"stop_reason": StopReason, "client_message_ids": _tuple_of()},

@@ -105,7 +105,12 @@ def _publish_taken(desk: Desk, work: TurnWork, batch: tuple[InboxItem, ...], fir
     """PROTOCOL.md 6.3, 6.4: the echo, a snapshot at a turn's start, the status, then what was removed."""
     message = work.pending
     assert message is not None
-    desk.publish(InputEchoed(message.message_id, batch[0].client_message_id, message.content.get("content")))
+    ids = tuple(one.client_message_id for item in batch for one in item.messages)
+    desk.publish(
+        InputEchoed(
+            message.message_id, batch[0].client_message_id, message.content.get("content"), ids if len(ids) > 1 else ()
+        )
+    )
     if first:
         work.queued = True
         desk.publish_queue()

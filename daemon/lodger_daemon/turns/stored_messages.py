@@ -29,13 +29,20 @@ def stored_messages(message: TranscriptMessage) -> tuple[JsonObject, ...]:
     """Reminders are left out: they were said to the model, not by the person."""
     match message.kind:
         case MessageKind.USER:
-            return (_base(message, "user_message") | {"content": message.content.get("content")},)
+            return (_user(message),)
         case MessageKind.SUMMARY:
             return (_base(message, "summary_message") | {"summary": text_of(message.content, "text")},)
         case MessageKind.TOOL:
             return (_tool_return(message),)
         case MessageKind.ASSISTANT:
             return _assistant(message)
+
+
+def _user(message: TranscriptMessage) -> JsonObject:
+    """Names all it was made of when that was more than one message."""
+    shown = _base(message, "user_message") | {"content": message.content.get("content")}
+    ids = message.content.get("client_message_ids")
+    return shown | {"client_message_ids": ids} if isinstance(ids, list) and len(ids) > 1 else shown
 
 
 def _assistant(message: TranscriptMessage) -> tuple[JsonObject, ...]:

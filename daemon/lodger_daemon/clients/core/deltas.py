@@ -144,6 +144,8 @@ def input_echoed(numbered: NumberedEvent, event: InputEchoed) -> Body:
         "content": content,
         "otid": event.client_message_id,
     }
+    if event.joined:
+        delta["client_message_ids"] = [*event.joined]
     return delta_body(numbered.conversation, delta, numbered.number)
 
 

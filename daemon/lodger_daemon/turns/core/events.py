@@ -100,6 +100,8 @@ class InputEchoed:
     message_id: MessageId
     client_message_id: ClientMessageId
     content: Json
+    joined: tuple[ClientMessageId, ...] = ()
+    """The ids of all that became this one message, when it was made of several."""
 
 
 @dataclass(frozen=True, slots=True)

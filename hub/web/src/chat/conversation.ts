@@ -6,7 +6,7 @@ import { paths } from "../route";
 import { announce, notify } from "../ui/attention";
 import { Delivery } from "./delivery";
 import { afterDelta, type RetryWait, waitingFor } from "./deltas";
-import { type Item, itemsOf, merged, type UserItem, userKey, withItem } from "./items";
+import { type Item, itemsOf, merged, type UserItem, userKey, withItem, withoutJoined } from "./items";
 import type { Letter } from "./outbox";
 import type { Place } from "./place";
 import { causesOf, type Queued, readQueue } from "./queue";
@@ -44,6 +44,7 @@ export class Conversation {
   private oldest = "";
   private opening = 0;
   private refreshing = false;
+  private refreshAgain = false;
   private readonly ownMessages = new Set<string>();
   private readonly ends: readonly (() => void)[];
 
@@ -92,7 +93,7 @@ export class Conversation {
       this.trouble.value = words(error);
       return null;
     }
-    this.items.value = this.items.value.filter((one) => one.key !== item.key);
+    this.showItems(this.items.value.filter((one) => one.key !== item.key));
     return item.text;
   }
 
@@ -144,7 +145,7 @@ export class Conversation {
   async loadOlder(): Promise<void> {
     await this.doing(async () => {
       const page = await this.page(this.oldest);
-      this.items.value = merged(this.items.value, page, true);
+      this.showItems(merged(this.items.value, page, true));
     });
   }
 
@@ -214,7 +215,7 @@ export class Conversation {
     // What only this page knows (a message not yet sent) stays, at the end.
     const pageKeys = new Set(page.map((item) => item.key));
     const own = this.items.value.filter((item) => item.kind === "user" && item.state !== "sent" && !pageKeys.has(item.key));
-    this.items.value = [...page, ...own];
+    this.showItems([...page, ...own]);
   }
 
   private async page(before: string): Promise<Item[]> {
@@ -233,11 +234,17 @@ export class Conversation {
 
   /** Take the stored form of the newest messages: what other devices said, and the whole of what was streamed. */
   private async refresh(): Promise<void> {
-    if (this.refreshing) return;
+    if (this.refreshing) {
+      this.refreshAgain = true;
+      return;
+    }
     this.refreshing = true;
     try {
-      const page = await this.page("");
-      this.items.value = merged(this.items.value, page, false);
+      do {
+        this.refreshAgain = false;
+        const page = await this.page("");
+        this.showItems(merged(this.items.value, page, false));
+      } while (this.refreshAgain);
     } catch {
       // The link says what is wrong; the next opening looks again.
     } finally {
@@ -288,7 +295,7 @@ export class Conversation {
     const waiting = waitingFor(delta, Date.now());
     if (waiting) this.waiting.value = waiting;
     else if (delta["message_type"] === "assistant_message") this.waiting.value = null;
-    this.items.value = afterDelta(this.items.value, delta);
+    this.showItems(afterDelta(this.items.value, delta));
   }
 
   private showLoop(loop: Frame): void {
@@ -310,7 +317,7 @@ export class Conversation {
     this.queue.value = queue;
     const waiting = new Set(queue.map((item) => userKey(item.messageId)));
     if (this.items.value.some((item) => waiting.has(item.key))) {
-      this.items.value = this.items.value.filter((item) => !waiting.has(item.key));
+      this.showItems(this.items.value.filter((item) => !waiting.has(item.key)));
     }
   }
 
@@ -345,7 +352,7 @@ export class Conversation {
     const error = asText(frame["error"]);
     this.waiting.value = null;
     if (error && reason !== "cancelled") {
-      this.items.value = afterDelta(this.items.value, { message_type: "loop_error", id: asText(frame["turn_id"]), message: error });
+      this.showItems(afterDelta(this.items.value, { message_type: "loop_error", id: asText(frame["turn_id"]), message: error }));
     }
     const last = [...this.items.value].reverse().find((item) => item.kind === "agent");
     const said = last?.kind === "agent" ? last.text : "";
@@ -354,6 +361,10 @@ export class Conversation {
       this.notify(this.agentName.value || "Lodger", error || said.slice(0, 140) || "The turn has ended.");
     }
     void this.refresh();
+  }
+
+  private showItems(items: readonly Item[]): void {
+    this.items.value = withoutJoined(items);
   }
 
   private notify(title: string, body: string): void {
@@ -372,13 +383,15 @@ export class Conversation {
       ...(reason ? { reason } : {}),
     };
     this.ownMessages.add(letter.id);
-    this.items.value = withItem(this.items.value, item.key, () => item, () => item);
+    // What the machine has joined others to says more than the letter.
+    const changed = (known: Item): Item => (known.kind === "user" && known.joined ? known : item);
+    this.showItems(withItem(this.items.value, item.key, changed, () => item));
   }
 
   /** The queue shows it; it may have been taken up again by now, and then the echo has shown it. */
   private hideQueued(letter: Letter): void {
     if (this.queue.value.some((item) => item.messageId === letter.id)) {
-      this.items.value = this.items.value.filter((item) => item.key !== userKey(letter.id));
+      this.showItems(this.items.value.filter((item) => item.key !== userKey(letter.id)));
     } else this.showLetter(letter, "sent");
   }
 }

@@ -1,5 +1,5 @@
 import { asNumber, asText, type Frame } from "../json";
-import { callsOf, type Item, picturesOf, textOf, userKey, withItem } from "./items";
+import { callsOf, type Item, textOf, userItem, withItem } from "./items";
 
 /** The list after one `stream_delta`. The same delta twice must not be given: `Conversation` sees to that by number. */
 export function afterDelta(list: readonly Item[], delta: Frame): readonly Item[] {
@@ -24,16 +24,8 @@ export function afterDelta(list: readonly Item[], delta: Frame): readonly Item[]
       return tool(list, delta, { state, output: asText(delta["tool_return"]), whole });
     }
     case "user_message": {
-      const key = userKey(asText(delta["otid"]) || id);
-      const content = delta["content"];
-      const said = { text: textOf(content), pictures: picturesOf(content), state: "sent" as const };
-      if (!said.text && !said.pictures.length) return list;
-      return withItem(
-        list,
-        key,
-        (known) => (known.kind === "user" ? { kind: "user", key, ...said } : known),
-        () => ({ kind: "user", key, ...said }),
-      );
+      const said = userItem(delta);
+      return said === null ? list : withItem(list, said.key, (known) => (known.kind === "user" ? said : known), () => said);
     }
     case "stop_reason":
       return runStopped(list, asText(delta["stop_reason"]));

@@ -13,6 +13,8 @@ export interface UserItem {
   /** `sending`: not yet stored anywhere else. `mailed`: the hub keeps it for a machine that is away. */
   readonly state: "sending" | "mailed" | "sent" | "refused";
   readonly reason?: string;
+  /** The keys of all that became this one message, its own among them. */
+  readonly joined?: readonly string[];
 }
 
 export interface AgentItem {
@@ -65,6 +67,27 @@ export function userKey(messageId: string): string {
   return `u:${messageId}`;
 }
 
+/** A user message as the machine tells it, stored or just taken up; null when the person sees nothing of it. */
+export function userItem(message: Frame): UserItem | null {
+  const content = message["content"];
+  const joined = asList(message["client_message_ids"]).map((id) => userKey(asText(id)));
+  const item: UserItem = {
+    kind: "user",
+    key: userKey(asText(message["otid"]) || asText(message["id"])),
+    text: textOf(content),
+    pictures: picturesOf(content),
+    state: "sent",
+    ...(joined.length ? { joined } : {}),
+  };
+  return item.text || item.pictures.length ? item : null;
+}
+
+/** The list without what another message of it says already, because it was made of several. */
+export function withoutJoined(list: readonly Item[]): readonly Item[] {
+  const joined = new Set(list.flatMap((item) => (item.kind === "user" ? (item.joined ?? []).filter((key) => key !== item.key) : [])));
+  return joined.size ? list.filter((item) => !joined.has(item.key)) : list;
+}
+
 function toolItem(call: Frame): ToolItem {
   return {
     kind: "tool",
@@ -94,15 +117,8 @@ export function itemsOf(messages: readonly Json[]): Item[] {
     const id = asText(message["id"]);
     switch (message["message_type"]) {
       case "user_message": {
-        const content = message["content"];
-        const made: UserItem = {
-          kind: "user",
-          key: userKey(asText(message["otid"]) || id),
-          text: textOf(content),
-          pictures: picturesOf(content),
-          state: "sent",
-        };
-        if (made.text || made.pictures.length) add(made);
+        const made = userItem(message);
+        if (made) add(made);
         break;
       }
       case "assistant_message":

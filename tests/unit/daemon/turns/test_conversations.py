@@ -525,7 +525,10 @@ async def test_messages_that_wait_become_one_turn(house: House) -> None:
     await house.settled()
     assert said(house.models.requests[1]) == [["one"], ["two", "\n", "three"]]
     echoes = house.seen(seen.InputEchoed)
-    assert [e.client_message_id for e in echoes if isinstance(e, seen.InputEchoed)] == ["m2"]
+    told = [(e.client_message_id, e.joined) for e in echoes if isinstance(e, seen.InputEchoed)]
+    assert told == [("m2", ("m2", "m3"))]
+    stored = await house.conversations.list_messages(key, descending=False)
+    assert [m.get("client_message_ids") for m in stored if m["message_type"] == "user_message"] == [None, ["m2", "m3"]]
     removed = [e.removed for e in house.events if isinstance(e, seen.QueueChanged) and e.removed]
     assert removed == [(seen.QueueRemoval("m2", "dequeued"), seen.QueueRemoval("m3", "dequeued"))]
     order = names(house)

@@ -37,6 +37,7 @@ EVERY_KIND: tuple[ConversationEvent, ...] = (
     e.QueueBlocked(e.BlockedBy.QUESTION),
     e.QueueBlocked(None),
     e.InputEchoed(MESSAGE, CLIENT, "hi"),
+    e.InputEchoed(MESSAGE, CLIENT, "hi\nho", (CLIENT, ClientMessageId("cm-2"))),
     e.AssistantText(RUN, MESSAGE, "o", "text"),
     e.ReasoningText(RUN, MESSAGE, "o", "text"),
     e.ToolCallRequested(RUN, MESSAGE, CALL, "Bash", "{}"),

@@ -103,6 +103,18 @@ CASES: list[tuple[e.ConversationEvent, dict[str, Any]]] = [
         ),
     ),
     (
+        e.InputEchoed(MESSAGE, CLIENT, "hi\nho", (CLIENT, ClientMessageId("cm-2"))),
+        delta(
+            type="message",
+            id="user-msg-1",
+            date=DATE,
+            message_type="user_message",
+            content=[{"type": "text", "text": "hi\nho"}],
+            otid="cm-1",
+            client_message_ids=["cm-1", "cm-2"],
+        ),
+    ),
+    (
         e.AssistantText(RUN, MESSAGE, "o", "hé"),
         delta(
             id="message-1",
