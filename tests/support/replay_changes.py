@@ -130,6 +130,10 @@ def folded_in(lines: list[Line]) -> list[Line]:
     return [*changed[:told], *opened(changed[told:])]
 
 
+def joined(frame: Frame) -> None:
+    frame["delta"]["client_message_ids"] = ["cm-q-2", "cm-q-4"]
+
+
 def input_gets_an_id(lines: list[Line]) -> list[Line]:
     named = _index(
         lines, lambda line: is_frame(line, "update_loop_status") and line.frame["loop_status"]["active_run_ids"] != []

@@ -21,6 +21,7 @@ from support.replay_changes import (
     input_gets_an_id,
     is_frame,
     is_model_error,
+    joined,
     listed,
     malformed_is_answered,
     mode,
@@ -232,6 +233,12 @@ DIFFERENCES: tuple[Difference, ...] = (
         "stream is not shown under the run before it.",
         ("29",),
         folded_in,
+    ),
+    Difference(
+        "joined-input",
+        "Messages that became one name all of them, so that a client that has shown each can take the others away.",
+        ("09",),
+        each("user_message", joined),
     ),
     Difference(
         "started-after-abort",
