@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from websockets.exceptions import InvalidHandshake, InvalidMessage
 
-from lodger_tools.box.manager import end_unconnected
+from lodger_tools.box.ending import end_unconnected
 from support.program_client import (
     Client,
     Conversation,

@@ -27,7 +27,7 @@ from typing import Any, Self
 from lodger_daemon.network.broker_process import find_broker
 from lodger_sandbox.egress.core.wire import End, Hello, order_line
 from lodger_tools.box import record as box_records
-from lodger_tools.box.manager import end_unconnected
+from lodger_tools.box.ending import end_unconnected
 from support.real_boxes import box_user_for_tests
 
 ROOT = Path(__file__).resolve().parents[2]

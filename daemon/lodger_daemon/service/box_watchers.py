@@ -1,6 +1,6 @@
 """Several rooms that are told of boxes as one watcher, in a fixed order."""
 
-from lodger_tools.box.manager import BoxWatcher
+from lodger_tools.box.opening import BoxWatcher
 from lodger_tools.box.record import FoundBox
 
 

@@ -5,13 +5,11 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
-from lodger_sandbox.cgroups import end_group, memory_kills
-from lodger_sandbox.contract import BoxRequest, DetachedBox, RunnerStart
 from lodger_tools.box import record as records
+from lodger_tools.box.connected import Box, explained, note_outcome
 from lodger_tools.box.contract import (
     BoxCall,
     BoxKey,
@@ -23,54 +21,18 @@ from lodger_tools.box.contract import (
     OutputSink,
     StillRuns,
 )
+from lodger_tools.box.ending import END_WITHIN_S, end_connected, end_unconnected
 from lodger_tools.box.link import BoxLink
-from lodger_tools.box.starting import (
-    RequestFor,
-    StartDetached,
-    Starter,
-    compile_runner,
-    fingerprint,
-    start_box,
-)
+from lodger_tools.box.opening import BoxWatcher, Opener, start_in_sandbox
+from lodger_tools.box.starting import RequestFor, StartDetached, Starter, compile_runner
 
 IDLE_LIMIT_S: Final = 300.0
 """ARCHITECTURE.md section 2."""
 BOX_LIMIT: Final = 32
-END_WITHIN_S: Final = 3.0
 
 T = TypeVar("T")
-KILLED: Final = 128 + 9
 
 _LOG: Final = logging.getLogger(__name__)
-
-
-class BoxWatcher(Protocol):
-    """Told of every box of a manager, new or adopted."""
-
-    async def box_started(self, found: records.FoundBox) -> None:
-        """Before the first call in it. Must not raise."""
-        ...
-
-    def box_ended(self, found: records.FoundBox) -> None: ...
-
-
-class Box:
-    """One connected box."""
-
-    __slots__ = ("background", "calls", "found", "idle_since", "leftovers", "link", "memory_kills", "retired")
-
-    def __init__(self, found: records.FoundBox, link: BoxLink, now: float) -> None:
-        self.found = found
-        self.link = link
-        self.calls = 0
-        self.background: set[str] = set()
-        """Keys of calls that run without being waited for."""
-        self.idle_since = now
-        self.leftovers = 0
-        self.memory_kills = 0
-        """Of its control group, as far as they were told."""
-        self.retired = False
-        """Started under a policy that has changed since: it finishes calls but begins none."""
 
 
 class BoxManager:
@@ -95,8 +57,8 @@ class BoxManager:
             start_detached: the sandbox's; another one only in tests.
             extra_folders: see `RunnerStart`.
         """
-        self._starter = Starter(boxes, request_for, start_detached or start_in_sandbox, extra_folders)
-        self._watcher = watcher
+        starter = Starter(boxes, request_for, start_detached or start_in_sandbox, extra_folders)
+        self._opener = Opener(starter, watcher, monotonic)
         self._idle_limit_s = idle_limit_s
         self._monotonic = monotonic
         self._boxes: dict[BoxKey, Box] = {}
@@ -109,14 +71,29 @@ class BoxManager:
     async def start(self) -> None:
         """Adopt what an earlier daemon left; done by the first call too. Never raises for a broken box."""
         async with self._started:
-            if self._is_started:
+            if self._is_started or self._opener.is_closed():
                 return
             await asyncio.to_thread(compile_runner)
-            for found in await asyncio.to_thread(records.find_boxes, self._starter.boxes):
+            for found in await asyncio.to_thread(records.find_boxes, self._opener.starter.boxes):
                 await self._adopt(found)
+            if self._opener.is_closed():
+                return
             self._janitor = asyncio.create_task(self._end_idle_boxes())
             # Only now: a box started during the search would look like the remains of an ended one.
             self._is_started = True
+
+    async def _adopt(self, found: records.FoundBox) -> None:
+        if any(box.found.folder == found.folder for box in (*self._boxes.values(), *self._retired)):
+            # Whoever looked for boxes before was cancelled in the midst of it.
+            return
+        box = await self._opener.adopt(found)
+        if box is None:
+            return
+        if box.retired or found.record.key in self._boxes:
+            box.retired = True
+            self._retired.append(box)
+        else:
+            self._boxes[found.record.key] = box
 
     async def run(self, key: BoxKey, call: BoxCall, on_output: OutputSink | None = None) -> BoxOutcome:
         box = await self._box(key)
@@ -243,7 +220,7 @@ class BoxManager:
         """Boxes of an agent that would be started differently now begin no more calls: the next call has a new box.
         What runs in the old ones goes on to its end."""
         for box in [box for box in self._boxes.values() if box.found.record.key.agent_id == agent_id]:
-            wanted = await asyncio.to_thread(self._still_wanted, box.found)
+            wanted = await asyncio.to_thread(self._opener.still_wanted, box.found)
             if not wanted and self._boxes.get(box.found.record.key) is box:
                 del self._boxes[box.found.record.key]
                 box.retired = True
@@ -277,12 +254,21 @@ class BoxManager:
 
     async def aclose(self) -> None:
         """Let go of all boxes without ending them. Calls in flight go on in their boxes; here they end with
-        CancelledError, and a later daemon collects them. So call this before cancelling the turns."""
+        CancelledError, and a later daemon collects them. So call this before cancelling the turns.
+
+        From now on no box is started or adopted; one that was being started is ended before this returns, within
+        END_WITHIN_S."""
+        self._opener.close()
         await self._stop_janitor()
         for box in (*self._boxes.values(), *self._retired):
             box.link.close()
         self._boxes.clear()
         self._retired.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_WITHIN_S):
+                for lock in (self._started, *self._locks.values()):
+                    async with lock:
+                        pass
 
     async def _stop_janitor(self) -> None:
         if self._janitor is not None:
@@ -307,79 +293,9 @@ class BoxManager:
             if box is not None:
                 await self._bury(box)
             await self._make_room()
-            box = await self._start_box(key)
+            box = await self._opener.start(key)
             self._boxes[key] = box
             return box
-
-    async def _start_box(self, key: BoxKey) -> Box:
-        # Shielded: a cancelled waiter must not leave a box that nobody knows.
-        starting = asyncio.ensure_future(asyncio.to_thread(start_box, self._starter, key))
-        try:
-            found = await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            with contextlib.suppress(BoxUnavailable):
-                await asyncio.to_thread(end_unconnected, await starting)
-            raise
-        box: Box | None = None
-        try:
-            box = await self._connect(found)
-            if self._watcher is not None:
-                await self._watcher.box_started(found)
-            return box
-        except asyncio.CancelledError:
-            # Nobody would know this box: it would go on beside the next one of its workspace.
-            if self._watcher is not None:
-                self._watcher.box_ended(found)
-            if box is not None:
-                box.link.close()
-            await asyncio.shield(asyncio.to_thread(end_unconnected, found))
-            raise
-        except (BoxLost, OSError, TimeoutError) as error:
-            await asyncio.to_thread(end_unconnected, found)
-            raise BoxUnavailable(
-                f"The box started but its runner did not answer ({error!r}); `lodger doctor` tests it."
-            ) from error
-
-    async def _connect(self, found: records.FoundBox) -> Box:
-        """Raises: BoxLost; OSError; TimeoutError."""
-        connection = await asyncio.to_thread(records.connect, found.folder)
-        loop = asyncio.get_running_loop()
-        _, link = await loop.create_unix_connection(lambda: BoxLink(found.token), sock=connection)
-        try:
-            await link.greeted()
-        except BaseException:
-            link.close()
-            raise
-        return Box(found, link, self._monotonic())
-
-    async def _adopt(self, found: records.FoundBox) -> None:
-        try:
-            box = await self._connect(found)
-            listing = await box.link.ask("list")
-        except (BoxLost, OSError, TimeoutError):
-            await asyncio.to_thread(end_unconnected, found)
-            return
-        if not found.record.runner_pid:
-            # The daemon died as it started this box: nothing ran in it, and nobody could kill it by its record later.
-            await self._end_box(box)
-            return
-        if self._watcher is not None:
-            await self._watcher.box_started(found)
-        leftovers, running = listing.get("leftovers"), listing.get("running")
-        box.leftovers = leftovers if isinstance(leftovers, int) else 0
-        box.background = set(map(str, running)) if isinstance(running, list) else set()
-        box.retired = not await asyncio.to_thread(self._still_wanted, found)
-        if box.retired or found.record.key in self._boxes:
-            box.retired = True
-            self._retired.append(box)
-        else:
-            self._boxes[found.record.key] = box
-
-    def _still_wanted(self, found: records.FoundBox) -> bool:
-        try:
-            return fingerprint(self._starter, self._starter.request_for(found.record.key)) == found.record.fingerprint
-        except Exception:  # noqa: BLE001 - whatever forbids such a box now, the old one begins nothing new
-            return False
 
     async def _bury(self, box: Box) -> None:
         """A box whose connection was lost is ended for certain: what it does later nobody would know."""
@@ -389,16 +305,10 @@ class BoxManager:
 
     async def _end_box(self, box: Box) -> None:
         self._forget(box)
-        box.link.ask_to_end()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(END_WITHIN_S):
-                await box.link.closed.wait()
-        box.link.close()
-        await asyncio.to_thread(end_unconnected, box.found)
+        await end_connected(box)
 
     def _forget(self, box: Box) -> None:
-        if self._watcher is not None:
-            self._watcher.box_ended(box.found)
+        self._opener.tell_of_end(box.found)
         key = box.found.record.key
         if self._boxes.get(key) is box:
             del self._boxes[key]
@@ -448,40 +358,3 @@ class BoxManager:
             async with self._lock(box.found.record.key):
                 if not box.calls:
                     await self._end_box(box)
-
-
-async def explained(box: Box, outcome: BoxOutcome) -> BoxOutcome:
-    """A death by KILL is for want of memory when the kernel has done that in this box since we looked last."""
-    group = box.found.record.group
-    if not group or outcome.exit_code != KILLED or outcome.out_of_memory:
-        return outcome
-    kills = await asyncio.to_thread(memory_kills, group)
-    is_one, box.memory_kills = kills > box.memory_kills, kills
-    return replace(outcome, out_of_memory=True) if is_one else outcome
-
-
-def note_outcome(box: Box, outcome: BoxOutcome | StillRuns, call_key: str) -> None:
-    if isinstance(outcome, StillRuns):
-        box.background.add(call_key)
-    else:
-        box.background.discard(call_key)
-        box.leftovers += outcome.leftovers
-
-
-def start_in_sandbox(request: BoxRequest, runner: RunnerStart) -> DetachedBox:
-    """The real one, imported when the first box is started."""
-    from lodger_sandbox.launch import start_detached
-
-    return start_detached(request, runner)
-
-
-def end_unconnected(found: records.FoundBox) -> None:
-    """Kill the box if it still runs, wait for its end and remove its folder."""
-    if records.is_alive(found.folder):
-        records.kill_box(found.record)
-        deadline = time.monotonic() + END_WITHIN_S
-        while records.is_alive(found.folder) and time.monotonic() < deadline:
-            time.sleep(0.005)
-    if not records.is_alive(found.folder):
-        end_group(found.record.group)
-        records.remove_folder(found.folder)
