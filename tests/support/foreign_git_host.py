@@ -1,5 +1,6 @@
 """A git host that is not ours: stock `git http-backend` with git's own defaults, and nothing that announces heads."""
 
+import base64
 import os
 import subprocess
 import threading
@@ -12,13 +13,19 @@ from typing import Any
 from support.git_host_server import TOKEN, basic
 
 
-@contextmanager
-def running_foreign_host(root: Path, agent_id: str) -> Iterator[str]:
-    """Its address; it has one empty repository, in the address form our remotes use."""
+def make_repository(root: Path, agent_id: str) -> Path:
+    """An empty one, in the address form our remotes use."""
     repository = root / "v1" / "git" / agent_id / "state.git"
     repository.mkdir(parents=True)
     subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(repository)], check=True)
     subprocess.run(["git", f"--git-dir={repository}", "config", "http.receivepack", "true"], check=True)
+    return repository
+
+
+@contextmanager
+def running_foreign_host(root: Path, agent_id: str) -> Iterator[str]:
+    """Its address; it has one empty repository."""
+    make_repository(root, agent_id)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.0"
@@ -82,6 +89,37 @@ def running_foreign_host(root: Path, agent_id: str) -> Iterator[str]:
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+@contextmanager
+def telling_everything() -> Iterator[tuple[str, threading.Event, threading.Event]]:
+    """A host that answers, once told to go on, with what it was sent: its address, `asked`, `go_on`."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.set()
+            go_on.wait(30)
+            sent = self.headers.get("authorization", "")
+            token = base64.b64decode(sent.removeprefix("Basic ")).decode()
+            self.send_response(403, f"{sent} {token}")
+            self.send_header("content-type", "text/plain")
+            self.end_headers()
+            self.wfile.write(f"remote: {sent} {token} {token.partition(':')[2]}\n".encode())
+
+        def log_message(self, format: str, *args: Any) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked, go_on
+    finally:
+        go_on.set()
         server.shutdown()
         server.server_close()
         thread.join(10)

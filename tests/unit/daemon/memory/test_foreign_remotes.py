@@ -2,12 +2,7 @@
 
 import asyncio
 import base64
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +10,7 @@ from lodger_daemon.memory.contract import SyncOutcome
 from lodger_daemon.memory.core.git_addresses import BadAddress, GitAddress, parse_git_address
 from lodger_daemon.memory.mirror import MirrorStatus
 from lodger_daemon.memory.remote import ForeignRemote
-from support.foreign_git_host import running_foreign_host
+from support.foreign_git_host import running_foreign_host, telling_everything
 from support.git_host_server import TOKEN, RunningHost
 from support.hanging_host import hanging_host
 from support.memory_conflicts import apart, in_order
@@ -132,37 +127,6 @@ async def test_what_is_in_conflict_is_not_mirrored(tmp_path: Path, hub: RunningH
                 assert main_of(repository(tmp_path / "host")) == hub.host.head(AGENT) != two.published.head()
             finally:
                 await again.memory.aclose()
-
-
-@contextmanager
-def telling_everything() -> Iterator[tuple[str, threading.Event, threading.Event]]:
-    """A host that answers, once told to go on, with what it was sent: its address, `asked`, `go_on`."""
-    asked, go_on = threading.Event(), threading.Event()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.set()
-            go_on.wait(30)
-            sent = self.headers.get("authorization", "")
-            token = base64.b64decode(sent.removeprefix("Basic ")).decode()
-            self.send_response(403, f"{sent} {token}")
-            self.send_header("content-type", "text/plain")
-            self.end_headers()
-            self.wfile.write(f"remote: {sent} {token} {token.partition(':')[2]}\n".encode())
-
-        def log_message(self, format: str, *args: Any) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", asked, go_on
-    finally:
-        go_on.set()
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
 
 
 def command_lines() -> bytes:
