@@ -19,7 +19,7 @@ from lodger_daemon.durable_files import write_durably
 from lodger_daemon.network.network import WITH_NETWORK
 from lodger_daemon.ports.contract import PortAsker, PortRules
 from lodger_daemon.ports.core import offers
-from lodger_daemon.ports.core.grants import Grants, as_text, from_text
+from lodger_daemon.ports.core.grants import BadGrants, Grants, as_text, from_text
 from lodger_daemon.ports.core.offers import Port, PortBook, PortState
 from lodger_daemon.ports.core.pace import BUSY_S, LONGEST_S, next_look_s
 from lodger_daemon.ports.dialling import BoxDialler
@@ -344,6 +344,7 @@ def _read_grants(found: FoundBox) -> Grants:
             return from_text(file.read(_GRANTS_LIMIT_CHARS))
     except FileNotFoundError:
         return Grants({}, frozenset())
-    except OSError as error:
-        _log.warning("the open ports of a box could not be read: %s", error)
+    except (OSError, BadGrants) as error:
+        # What cannot be read opens nothing; the person is asked again.
+        _log.warning("the open ports of the box %s could not be read: %s", found.folder.name, error)
         return Grants({}, frozenset())

@@ -4,9 +4,11 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-from lodger_tools.json_value import JsonObject
+_PORT_LIMIT: Final = 65_535
 
-_PORTS: Final = 256
+
+class BadGrants(ValueError):
+    """The text is not what `as_text` writes. Nothing may be opened on its word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +24,34 @@ def as_text(grants: Grants) -> str:
 
 
 def from_text(text: str) -> Grants:
-    """What cannot be read opens nothing."""
+    """All of it or nothing. Raises: BadGrants."""
     try:
-        value: JsonObject = json.loads(text)
-        opened, denied = value["open"], value["denied"]
-        assert isinstance(opened, list) and isinstance(denied, list)
-        pairs = [tuple(pair) for pair in opened[:_PORTS] if isinstance(pair, list)]
-        return Grants({_port(port): _port(local) for port, local in pairs}, frozenset(map(_port, denied[:_PORTS])))
-    except (ValueError, KeyError, TypeError, AssertionError):
-        return Grants({}, frozenset())
+        stored = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadGrants(f"no JSON: {error}") from None
+    if not isinstance(stored, dict) or stored.keys() != {"open", "denied"}:
+        raise BadGrants("not an object of `open` and `denied`")
+    opened = dict(_pair(pair) for pair in _list("open", stored["open"]))
+    denied = frozenset(_port(port) for port in _list("denied", stored["denied"]))
+    if len(opened) != len(stored["open"]) or not denied.isdisjoint(opened):
+        raise BadGrants("two things are said of one port")
+    return Grants(opened, denied)
+
+
+def _list(name: str, value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise BadGrants(f"`{name}` is no list")
+    return value
+
+
+def _pair(value: object) -> tuple[int, int]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise BadGrants(f"{value!r:.40} is not the port of the box with the local one")
+    return _port(value[0]), _port(value[1])
 
 
 def _port(value: object) -> int:
-    if not isinstance(value, int) or not 0 < value < 65536:
-        raise ValueError("no port")
+    # True is an int, and 1.
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _PORT_LIMIT:
+        raise BadGrants(f"{value!r:.40} is no port")
     return value

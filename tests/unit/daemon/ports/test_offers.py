@@ -6,7 +6,6 @@ import pytest
 
 from lodger_daemon.clock import WallTime
 from lodger_daemon.ports.core import offers
-from lodger_daemon.ports.core.grants import Grants, as_text, from_text
 from lodger_daemon.ports.core.offers import PortBook, PortState
 from lodger_daemon.ports.core.pace import BUSY_S, LONGEST_S, next_look_s
 from lodger_daemon.ports.core.port_rules import PortRule, parse_port_rule
@@ -80,18 +79,6 @@ def test_a_look_is_rarer_the_longer_nothing_changes() -> None:
         pauses.append(pause)
     assert pauses == [2.0, 4.0, 8.0, 15.0, LONGEST_S, LONGEST_S]
     assert next_look_s(15.0, changed=True) == BUSY_S
-
-
-def test_what_was_granted_is_read_as_it_was_written() -> None:
-    grants = Grants({3000: 3000, 4000: 51000}, frozenset({5000}))
-    assert from_text(as_text(grants)) == grants
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"open": 1, "denied": []}', '{"open": [[1, "a"]], "denied": []}', '{"open": [[70000, 1]]}']
-)
-def test_grants_that_cannot_be_read_open_nothing(text: str) -> None:
-    assert from_text(text) == Grants({}, frozenset())
 
 
 def test_a_rule_names_a_port_and_may_name_a_folder() -> None:

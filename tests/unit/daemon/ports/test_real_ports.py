@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect
 
 from lodger_daemon.ports.core.offers import ASKED_LIMIT, KNOWN_LIMIT, TOGETHER_LIMIT
 from lodger_daemon.ports.forward import CONNECTIONS, IDLE_LIMIT_S, SPARE_AFTER_S
-from lodger_daemon.ports.ports import NotOpened
+from lodger_daemon.ports.ports import GRANTS_FILE, NotOpened
 from lodger_tools.box.contract import BoxKey
 from support.hub_rig import until
 from support.port_room import PortRoom, port_room
@@ -189,6 +189,23 @@ async def test_a_later_daemon_opens_what_was_allowed_and_remembers_what_was_not(
             assert await fetched(local) == "hello\n"
             assert second.states() == {PORT: "open", PORT + 1: "denied"}
             assert second.person.asked == []
+
+
+async def test_a_record_that_cannot_be_read_opens_nothing_and_the_person_is_asked_again(
+    tmp_path: Path, workspace: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with port_room(tmp_path, workspace) as first:
+        await first.serve(PYTHON_SERVER, PORT)
+        local = await first.allowed(PORT)
+        [kept] = (tmp_path / "boxes").glob(f"*/{GRANTS_FILE}")
+        await first.let_go()
+        kept.write_text(kept.read_text().replace(f"[[{PORT}", f"[[true, {PORT}], [{PORT}"))
+        async with port_room(tmp_path, workspace) as second:
+            await second.manager.start()
+            await second.look()
+            await until(lambda: second.person.asked == [(PORT,)], "the person is asked again")
+            assert second.states() == {PORT: "offered"} and is_free(local)
+    assert "could not be read: True is no port" in caplog.text
 
 
 async def test_a_rule_opens_without_asking_until_the_person_closes(tmp_path: Path, workspace: Path) -> None:
