@@ -197,8 +197,9 @@ async def test_a_record_that_cannot_be_read_opens_nothing_and_the_person_is_aske
     async with port_room(tmp_path, workspace) as first:
         await first.serve(PYTHON_SERVER, PORT)
         local = await first.allowed(PORT)
-        [kept] = (tmp_path / "boxes").glob(f"*/{GRANTS_FILE}")
+        await until(lambda: ("port.opened", str(PORT), "a person") in first.audit, "it is written down")
         await first.let_go()
+        [kept] = (tmp_path / "boxes").glob(f"*/{GRANTS_FILE}")
         kept.write_text(kept.read_text().replace(f"[[{PORT}", f"[[true, {PORT}], [{PORT}"))
         async with port_room(tmp_path, workspace) as second:
             await second.manager.start()
