@@ -29,9 +29,9 @@ def read_flat(published: Published, tree: str) -> FlatTree:
     return found
 
 
-def placed_nowhere(merged: FlatTree, before: FlatTree, *sides: FlatTree) -> set[str]:
-    """Paths that a side has written and git has put nowhere: it took the file for one that the other side moved."""
-    return {path for side in sides for path, leaf in side.items() if leaf != before.get(path) and path not in merged}
+def files_of(published: Published, commit: str) -> FlatTree:
+    """Every file of a commit. Raises: KeyError, BadObject."""
+    return read_flat(published, published.commit(commit).tree)
 
 
 def write_flat(published: Published, files: Mapping[str, Leaf]) -> str:

@@ -7,15 +7,15 @@ Blocking; call under the agent's lock. After a crash main is as before or as aft
 
 import tempfile
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from lodger_daemon.memory.core.commits import author_of, new_commit
-from lodger_daemon.memory.flat_trees import FlatTree, placed_nowhere, read_flat, write_flat
+from lodger_daemon.memory.flat_trees import FlatTree, files_of, read_flat, write_flat
 from lodger_daemon.memory.kept_gits import RefChange
 from lodger_daemon.memory.published import MAIN, Published
-from lodger_daemon.memory.replay import ReplayConflict, Replayed, deciding_merges, replay_one, store_commit, to_replay
+from lodger_daemon.memory.replay import ReplayConflict, deciding_merges, replay_one, store_commit, to_replay
 from lodger_tools.validator.commit import validate_commit
 
 HELD: Final = "refs/lodger/held"
@@ -110,7 +110,9 @@ def put_apart(
     with tempfile.TemporaryDirectory(prefix="lodger-apart-") as folder:
         graft = Path(folder) / "grafts"
         for commit, parent in to_replay(published, onto, tip, None):
-            step = None if commit == held else _replay(published, graft, base, commit, parent, now_s)
+            step = (
+                None if commit == held else replay_one(published, graft, base, commit, parent, now_s, as_rebase=False)
+            )
             if step is None or isinstance(step, ReplayConflict):
                 waiting.append((commit, parent))
                 paths |= set() if step is None else set(step.paths)
@@ -118,7 +120,7 @@ def put_apart(
                 base = step.head
         head = base
         for commit, parent in waiting:
-            step = _replay(published, graft, head, commit, parent, now_s)
+            step = replay_one(published, graft, head, commit, parent, now_s, as_rebase=False)
             if isinstance(step, ReplayConflict):
                 paths |= set(step.paths)
                 head = _with_ours(published, head, step, parent, now_s)
@@ -130,28 +132,9 @@ def put_apart(
     return apart if _valid(published, onto, (apart.base, apart.head)) else None
 
 
-def _replay(
-    published: Published, graft: Path, onto: str, commit: str, parent: str | None, now_s: int
-) -> Replayed | ReplayConflict:
-    """Where a folder was moved on one side and filled on the other, both stay where they are: git would ask about a
-    path that neither side has. A file that one side moved and the other wrote is in conflict where it was written, too:
-    otherwise what was written there would be nowhere."""
-    step = replay_one(published, graft, onto, commit, parent, now_s, folders_follow=False)
-    if not isinstance(step, ReplayConflict):
-        return step
-    before = {} if parent is None else _files_of(published, parent)
-    sides = _files_of(published, commit), _files_of(published, onto)
-    nowhere = placed_nowhere(read_flat(published, step.tree), before, *sides)
-    return replace(step, paths=tuple(sorted({*step.paths, *nowhere})))
-
-
-def _files_of(published: Published, commit: str) -> FlatTree:
-    return read_flat(published, published.commit(commit).tree)
-
-
 def _with_ours(published: Published, onto: str, conflict: ReplayConflict, parent: str | None, now_s: int) -> str:
     """What git could put together, and this machine's version of every path where it could not."""
-    theirs, ours = _files_of(published, onto), _files_of(published, conflict.commit)
+    theirs, ours = files_of(published, onto), files_of(published, conflict.commit)
     # Names that neither side has are git's own, for one of two versions of a file.
     files = {path: leaf for path, leaf in read_flat(published, conflict.tree).items() if path in theirs or path in ours}
     for path in conflict.paths:
@@ -159,7 +142,7 @@ def _with_ours(published: Published, onto: str, conflict: ReplayConflict, parent
             files[path] = ours[path]
         else:
             files.pop(path, None)
-    before = {} if parent is None else _files_of(published, parent)
+    before = {} if parent is None else files_of(published, parent)
     # Whatever git made of it: what the other side added, no commit here can have deleted.
     files = {path: leaf for path, leaf in theirs.items() if path not in before} | files
     tree = write_flat(published, without_files_in_files(files, ours))

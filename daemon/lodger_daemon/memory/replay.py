@@ -10,6 +10,7 @@ from typing import TypeAlias
 from lodger_daemon.memory.core.commits import new_commit, replayed_commit
 from lodger_daemon.memory.core.pack import object_id
 from lodger_daemon.memory.errors import GitFailed
+from lodger_daemon.memory.flat_trees import files_of, read_flat
 from lodger_daemon.memory.published import Published
 from lodger_tools.validator.objects import EMPTY_TREE
 
@@ -74,19 +75,19 @@ def replay_one(
     parent: str | None,
     now_s: int,
     *,
-    folders_follow: bool = True,
+    as_rebase: bool = True,
 ) -> Replayed | ReplayConflict:
     """One commit on top of `onto`.
 
     Args:
         graft: a file that may be written for git.
-        folders_follow: as for `merged`.
+        as_rebase: as for `merged`.
     """
     if parent == onto:
         return Replayed(commit)
     base = parent or _empty_root(published, now_s)
     graft.write_text(f"{onto} {base}\n{commit} {base}\n{base}\n", encoding="ascii")
-    tree, paths = merged(published, onto, commit, graft, folders_follow=folders_follow)
+    tree, paths = merged(published, onto, commit, graft, as_rebase=as_rebase)
     if paths:
         return ReplayConflict(commit, paths, tree)
     if tree == published.commit(onto).tree and not _changes_nothing(published, commit, parent):
@@ -131,18 +132,20 @@ def _merges_by_itself(published: Published, merge: str, parents: list[str]) -> b
 
 
 def merged(
-    published: Published, ours: str, theirs: str, graft: Path | None = None, *, folders_follow: bool = True
+    published: Published, ours: str, theirs: str, graft: Path | None = None, *, as_rebase: bool = True
 ) -> tuple[str, tuple[str, ...]]:
     """The tree of both, and the paths where they cannot be put together.
 
     Args:
-        folders_follow: whether what one side adds to a folder that the other side moved is asked about, as rebase
-            does, at a path that neither side has.
+        as_rebase: exactly the paths that rebase would name. Otherwise every path where a version would be lost or go
+            elsewhere, and none that neither side has: what one side adds to a folder that the other moved stays where
+            it was written, and a file that one side moved and the other wrote is in conflict where it was written, too.
     """
+    environment = {} if graft is None else {"GIT_GRAFT_FILE": os.fspath(graft)}
     done = published.git.attempt(
         "-c",
         "advice.graftFileDeprecated=false",
-        *(() if folders_follow else ("-c", "merge.directoryRenames=false")),
+        *(() if as_rebase else ("-c", "merge.directoryRenames=false")),
         "merge-tree",
         "--write-tree",
         "-z",
@@ -150,13 +153,25 @@ def merged(
         "--allow-unrelated-histories",
         ours,
         theirs,
-        environment={} if graft is None else {"GIT_GRAFT_FILE": os.fspath(graft)},
+        environment=environment,
     )
     if done.exit_code not in (0, 1):
         raise GitFailed("merge-tree", done.exit_code, done.text)
     tree, *records = done.stdout.split(b"\0")
+    made = tree.decode().strip()
     paths = {record.partition(b"\t")[2].decode("utf-8", "replace") for record in records if b"\t" in record}
-    return tree.decode().strip(), tuple(sorted(paths))
+    if paths and not as_rebase:
+        paths |= _placed_nowhere(published, made, ours, theirs, environment)
+    return made, tuple(sorted(paths))
+
+
+def _placed_nowhere(published: Published, made: str, ours: str, theirs: str, environment: dict[str, str]) -> set[str]:
+    """Paths that a side has written and git has put nowhere: it took the file for one that the other side moved."""
+    base = published.git.attempt("merge-base", ours, theirs, environment=environment)
+    before = files_of(published, base.stdout.decode().strip()) if base.exit_code == 0 else {}
+    placed = read_flat(published, made)
+    sides = files_of(published, ours), files_of(published, theirs)
+    return {path for side in sides for path, leaf in side.items() if leaf != before.get(path) and path not in placed}
 
 
 def store_commit(published: Published, raw: bytes) -> str:

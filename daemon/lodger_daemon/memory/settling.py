@@ -12,7 +12,7 @@ from typing import TypeAlias, assert_never
 from lodger_daemon.memory.core.commits import new_commit
 from lodger_daemon.memory.core.sync_state import Conflict
 from lodger_daemon.memory.core.wanted_paths import BadRequest
-from lodger_daemon.memory.flat_trees import FlatTree, Leaf, placed_nowhere, read_flat, write_flat
+from lodger_daemon.memory.flat_trees import FlatTree, Leaf, files_of, read_flat, write_flat
 from lodger_daemon.memory.holding import (
     HELD,
     arrange,
@@ -125,7 +125,7 @@ def settle_paths(
         return NothingToSettle()
     wanted = _for_each(arranged.paths, arranged.settled, choices, rest)
     base = published.commit(held).parents[0]
-    theirs, ours = _files(published, base), _files(published, main)
+    theirs, ours = files_of(published, base), files_of(published, main)
     decided = _leaves(published, wanted, ours, theirs)
     left = tuple(path for path in arranged.paths if path not in wanted and path not in arranged.settled)
     text = f"Settle a conflict in {', '.join(sorted(wanted)[:12])}"
@@ -188,11 +188,11 @@ def settle_import(
     main, seen = published.head(), published.ref(CHECKOUT)
     if main is None or not published.has(tip) or published.is_ancestor(tip, main):
         return NothingToSettle()
-    tree, paths = _merged(published, main, tip)
+    tree, paths = merged(published, main, tip, as_rebase=False)
     wanted = _for_each(paths, (), choices, rest)
     if open_paths := [path for path in paths if path not in wanted]:
         raise BadRequest(f"decide all of these at once: {', '.join(open_paths[:12])}")
-    theirs, ours = _files(published, main), _files(published, tip)
+    theirs, ours = files_of(published, main), files_of(published, tip)
     together = _together(published, tree, theirs, ours)
     made = _with(published, together, _leaves(published, wanted, ours, theirs))
     text = f"Settle a conflict in {', '.join(sorted(wanted)[:12])}" if wanted else "Join two lines of memory"
@@ -235,10 +235,6 @@ def _with(published: Published, files: FlatTree, decided: Mapping[str, Leaf | No
     return write_flat(published, without_files_in_files(changed | here, here))
 
 
-def _files(published: Published, commit: str) -> FlatTree:
-    return read_flat(published, published.commit(commit).tree)
-
-
 def _person_commit(published: Published, tree: str, parents: Sequence[str], text: str, now_s: int) -> str:
     """On the parents; the only parent itself when nothing changes."""
     if len(parents) == 1 and published.commit(parents[0]).tree == tree:
@@ -263,20 +259,11 @@ def _both(published: Published, fetched: str, local: str, now_s: int) -> tuple[s
         return local, ()
     if published.is_ancestor(local, fetched):
         return fetched, ()
-    tree, paths = _merged(published, fetched, local)
-    theirs, ours = _files(published, fetched), _files(published, local)
+    tree, paths = merged(published, fetched, local, as_rebase=False)
+    theirs, ours = files_of(published, fetched), files_of(published, local)
     together = _together(published, tree, theirs, ours)
     made = _with(published, together, {path: theirs.get(path) for path in paths})
     return _person_commit(published, made, (fetched, local), "Put two histories together", now_s), paths
-
-
-def _merged(published: Published, one: str, other: str) -> tuple[str, tuple[str, ...]]:
-    """What git makes of both, and every path where somebody has to decide."""
-    tree, paths = merged(published, one, other, folders_follow=False)
-    base = published.git.attempt("merge-base", one, other)
-    before = _files(published, base.stdout.decode().strip()) if base.exit_code == 0 else {}
-    nowhere = placed_nowhere(read_flat(published, tree), before, _files(published, one), _files(published, other))
-    return tree, tuple(sorted({*paths, *(nowhere if paths else ())}))
 
 
 def _together(published: Published, tree: str, theirs: FlatTree, ours: FlatTree) -> FlatTree:
@@ -288,9 +275,9 @@ def _held_again(
     published: Published, base: str, local: str, main: str, differing: Sequence[str], now_s: int
 ) -> tuple[str, tuple[str, ...]]:
     """This machine's version of what differs, and of what was held already, as one commit on `base`."""
-    ours = _files(published, main)
+    ours = files_of(published, main)
     paths = dict.fromkeys((*differing, *(changed_paths(published, local, main) if local != main else ())))
-    tree = _with(published, _files(published, base), {path: ours.get(path) for path in paths})
+    tree = _with(published, files_of(published, base), {path: ours.get(path) for path in paths})
     if tree == published.commit(base).tree:
         return base, ()
     head = one_commit(published, tree, base, [main], now_s)
