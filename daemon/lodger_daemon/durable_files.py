@@ -1,4 +1,4 @@
-"""Replacing a file of ours whole."""
+"""Files and folders of ours that stand after a crash."""
 
 import os
 import tempfile
@@ -18,8 +18,13 @@ def write_durably(path: Path, text: str) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """What was made, renamed or removed in it is so after a crash, too."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)

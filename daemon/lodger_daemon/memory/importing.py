@@ -17,7 +17,7 @@ from lodger_tools.validator.objects import BadObject, parse_commit
 from lodger_tools.validator.tree import TreeValidator
 
 PACK_LIMITS: Final = PackLimits()
-OBJECTS_REFUSED: Final = re.compile(
+_OBJECTS_REFUSED: Final = re.compile(
     r"fsck error|reachable objects|cannot find object|object type mismatch|unresolved|not a valid object|bad object",
     re.IGNORECASE,
 )
@@ -101,19 +101,27 @@ def _publish(
     findings = by_commit[-1] or incoming.locked_findings(tip)
     if findings:
         return NotValid(tip, findings)
-    if tip in incoming.objects:
-        try:
-            published.add_objects(pack)
-        except GitFailed as error:
-            if not OBJECTS_REFUSED.search(error.stderr):
-                # A full disk says nothing about the commit: it is tried again with the next import.
-                raise
-            return NotValid(tip, (Finding("", Rule.OBJECT, f"git refuses it: {error.stderr.strip()[-200:]}"),))
+    if tip in incoming.objects and (refused := store_from_outside(published, pack)):
+        return NotValid(tip, (refused,))
     joined = any(by_commit)
     base = published.ref(CHECKOUT) or published.head()
     publish = join_commits(published, incoming, new, base, now_s) if joined else tip
     continues = not joined and incoming.continues_main(tip)
     return _move(published, publish, tip, len(new), joined, continues, now_s)
+
+
+def store_from_outside(published: Published, pack: bytes) -> Finding | None:
+    """Store the objects, or say what git has against them.
+
+    Raises: GitFailed for what says nothing about them, as a full disk: storing them may be tried again.
+    """
+    try:
+        published.add_objects(pack)
+    except GitFailed as error:
+        if not _OBJECTS_REFUSED.search(error.stderr):
+            raise
+        return Finding("", Rule.OBJECT, f"git refuses it: {error.stderr.strip()[-200:]}")
+    return None
 
 
 class Incoming:

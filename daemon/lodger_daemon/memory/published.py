@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from lodger_daemon.durable_files import sync_folder
 from lodger_daemon.memory.core.commits import Identity
 from lodger_daemon.memory.core.pack import make_pack
 from lodger_daemon.memory.errors import GitFailed, LockBusy, MemoryUnavailable, RefMoved
@@ -219,11 +220,7 @@ class Published:
             raise MemoryUnavailable(f"the new memory could not be put at {self.repository}: {error}") from error
         # What was found valid while it was made is so here.
         self.trees = TreeValidator(self.reader.read, self.reader.size, known=fresh.trees)
-        folder = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(self.folder)
         self.seam("after renaming the new repository")
 
     def fetch(self, url: str, environment: Mapping[str, str]) -> tuple[int | None, str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lodger_daemon.durable_files import write_durably
+from lodger_daemon.durable_files import sync_folder, write_durably
 from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.core.shared import ShareRole
 
@@ -47,7 +47,7 @@ class SharedFolders:
         kept = [old for old in self.set_aside(agent_id) if _name(old) == name and _role(old) is role]
         if kept and not place.exists():
             kept[-1].rename(place)
-            _sync_folder(place.parent)
+            sync_folder(place.parent)
         place.mkdir(mode=0o700, exist_ok=True)
         self.set_role(agent_id, name, role)
 
@@ -71,7 +71,7 @@ class SharedFolders:
         while (target := aside / f"{name}-{now_s}").exists():
             now_s += 1
         self.folder(agent_id, name).rename(target)
-        _sync_folder(aside)
+        sync_folder(aside)
         return target
 
     def set_checkout_aside(self, agent_id: AgentId, name: str, now_s: int) -> None:
@@ -80,7 +80,7 @@ class SharedFolders:
         while (target := place.with_name(f"{_CHECKOUT}-{now_s}")).exists():
             now_s += 1
         place.rename(target)
-        _sync_folder(place.parent)
+        sync_folder(place.parent)
 
     def set_aside(self, agent_id: AgentId) -> tuple[Path, ...]:
         """What was detached, oldest first."""
@@ -99,11 +99,3 @@ def _role(folder: Path) -> ShareRole | None:
 
 def _name(aside: Path) -> str:
     return aside.name.rpartition("-")[0]
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

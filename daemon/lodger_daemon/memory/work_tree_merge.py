@@ -9,9 +9,8 @@ from typing import Final, TypeAlias
 
 from lodger_daemon.memory.core.pack import BadPack, scan_pack
 from lodger_daemon.memory.core.writers import WriterId
-from lodger_daemon.memory.errors import GitFailed
 from lodger_daemon.memory.holding import changed_paths
-from lodger_daemon.memory.importing import OBJECTS_REFUSED, PACK_LIMITS, Incoming, join_commits
+from lodger_daemon.memory.importing import PACK_LIMITS, Incoming, join_commits, store_from_outside
 from lodger_daemon.memory.kept_gits import RefChange
 from lodger_daemon.memory.published import FETCHED, MAIN, Published
 from lodger_daemon.memory.replay import ReplayConflict, replay
@@ -75,12 +74,8 @@ def take_in(published: Published, writer: WriterId, pack: bytes, base: str, tip:
     locked = validate_commit(incoming.read(tip)[1], (published.commit(base).tree,), incoming.trees)
     if by_commit[-1] or locked:
         return Refused(by_commit[-1] or locked)
-    try:
-        published.add_objects(pack)
-    except GitFailed as error:
-        if not OBJECTS_REFUSED.search(error.stderr):
-            raise
-        return _refused(f"git refuses it: {error.stderr.strip()[-200:]}")
+    if refused := store_from_outside(published, pack):
+        return Refused((refused,))
     return _name(published, writer, join_commits(published, incoming, new, base, now_s) if any(by_commit) else tip)
 
 
