@@ -35,6 +35,7 @@ from lodger_daemon.randomness import Rng
 from lodger_daemon.store import memory_writer_rows as rows
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import ConstraintViolated, StateConflict
+from lodger_daemon.waiting import set_within
 from lodger_tools.box.contract import Boxes, BoxKey
 
 T = TypeVar("T")
@@ -244,14 +245,7 @@ class Writers:
         return OpenWriter(writer.id, self._steps.box(writer), self._steps.tree(writer), transcript, ended)
 
     async def _end_after(self, writer_id: WriterId, limit_s: float, ended: asyncio.Event) -> None:
-        late = asyncio.ensure_future(self._clock.sleep(limit_s))
-        gone = asyncio.ensure_future(ended.wait())
-        try:
-            await asyncio.wait({late, gone}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            late.cancel()
-            gone.cancel()
-        if not ended.is_set():
+        if not await set_within(ended, limit_s, self._clock):
             await self._keep_settling(writer_id, f"it took longer than {limit_s:g} s", only=WriterState.RUNNING)
 
     async def _merge_kept(self, agent_id: AgentId, kind: WriterKind) -> None:

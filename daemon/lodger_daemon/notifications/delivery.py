@@ -14,6 +14,7 @@ from lodger_daemon.notifications.core.words import notification
 from lodger_daemon.store import inbox_rows, task_rows
 from lodger_daemon.store.database import Database
 from lodger_daemon.turns.contract import Accepted, InputMessage, Receipt, Submission
+from lodger_daemon.waiting import set_within
 
 LOOK_AGAIN_S: Final = 5.0
 """How long a notification in line, or one without room in it, is left before it is looked at again."""
@@ -78,19 +79,10 @@ class Delivery:
                 # A full disk, mostly. Nothing is lost: all of it stands in the table.
                 logger.exception("notifications of background tasks are delayed")
                 closed = [False]
-            await self._until_woken(None if all(closed) else LOOK_AGAIN_S)
-
-    async def _until_woken(self, limit_s: float | None) -> None:
-        if limit_s is None:
-            await self._woken.wait()
-            return
-        waits = (asyncio.ensure_future(self._woken.wait()), asyncio.ensure_future(self._clock.sleep(limit_s)))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in waits:
-                one.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+            if all(closed):
+                await self._woken.wait()
+            else:
+                await set_within(self._woken, LOOK_AGAIN_S, self._clock)
 
     async def _deliver(self, task: Task, line: Line) -> bool:
         """Whether nothing is left to do for this task."""

@@ -21,6 +21,7 @@ from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StateConflict
 from lodger_daemon.store.patience import until_stored
 from lodger_daemon.turns.services import finish_regardless
+from lodger_daemon.waiting import set_within
 from lodger_tools.box.contract import BoxKey
 from lodger_tools.catalogue.arguments import BadArguments
 from lodger_tools.catalogue.background_tasks import (
@@ -301,14 +302,5 @@ class Tasks:
         """The task as it is once it has ended, or when the time is over."""
         watched = self._watched.get(task.number)
         if watched is not None and limit_s > 0:
-            waits = (
-                asyncio.ensure_future(watched.ended.wait()),
-                asyncio.ensure_future(self._clock.sleep(limit_s)),
-            )
-            try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for one in waits:
-                    one.cancel()
-                await asyncio.gather(*waits, return_exceptions=True)
+            await set_within(watched.ended, limit_s, self._clock)
         return await self._database.read(partial(task_rows.get, number=task.number)) or task

@@ -86,6 +86,7 @@ class HostLimits:
     packs: int = PACKS
     """More of either in a repository, and it is tidied."""
     dead_lock_s: float = DEAD_LOCK_S
+    """A lock of a git that is older than this is a killed one's."""
     slots: int = 16
     """Git processes at once; each takes some 10 MB."""
     slot_wait_s: float = 20.0
@@ -184,9 +185,7 @@ class GitHost:
             verdict.user,
         )
         place, writes = asked.place, asked.writes
-        repository = await asyncio.to_thread(self._repositories.ensure, place)
-        if writes:
-            await asyncio.to_thread(drop_dead_locks, repository, time.time(), self._limits.dead_lock_s)
+        await asyncio.to_thread(self._make_ready, place, writes)
         if writes and await self._size_bytes(place) > self._limits.repository_bytes:
             raise _Refused(413, f"this memory takes all of the {self._limits.repository_bytes} bytes it may")
         before = self._repositories.head(place)
@@ -214,6 +213,12 @@ class GitHost:
                 raise _Refused(404, f"{asked.agent_id} has no shared memory {name}")
             case other:
                 assert_never(other)
+
+    def _make_ready(self, place: Place, writes: bool) -> None:
+        """Blocks. Raises: as `Repositories.ensure` does."""
+        repository = self._repositories.ensure(place)
+        if writes:
+            drop_dead_locks(repository, time.time(), self._limits.dead_lock_s)
 
     async def _size_bytes(self, place: Place) -> int:
         known = self._sizes.get(place)
