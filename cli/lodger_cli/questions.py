@@ -5,6 +5,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from lodger_cli.question_words import body, title
 from lodger_cli.terminal import GREEN, RED, coloured, note, paint, unmasked
 from lodger_cli.wire import Frame
 
@@ -20,11 +21,13 @@ async def ask_person(question: Frame, read: ReadLine) -> Frame:
     request = question["request"]
     if request["tool_name"] == ASK_TOOL:
         return await _ask_questions(request, read)
+    own = title(request)
     note("")
-    note(f"The agent asks to use {unmasked(str(request['tool_name']))}:")
+    note(own or f"The agent asks to use {unmasked(str(request['tool_name']))}:")
     if request.get("reason"):
         note(f"  ({unmasked(str(request['reason']))})")
-    for line in describe(request, coloured(sys.stderr)).splitlines():
+    colours = coloured(sys.stderr)
+    for line in describe(request, colours).splitlines() if own is None else body(request, colours):
         note(f"    {line}")
     suggestions = request.get("permission_suggestions") or []
     for suggestion in suggestions:

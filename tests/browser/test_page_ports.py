@@ -42,6 +42,9 @@ async def test_a_server_is_opened_visited_and_closed(rig: PageRig, browser: Brow
     wait = {"name": "Bash", "arguments": {"command": "until [ -e go ]; do sleep 0.05; done"}}
     await say(page, "serve " + script({"calls": [serve]}, {"calls": [wait]}, {"text": "it is served"}))
     await page.sees(f"listens at port {port}")
+    assert await page.text(".question h2") == f"May the machine reach port {port} of the agent's box?"
+    shown = await page.run("[...document.querySelectorAll('.question .hosts div > *')].map((one) => one.innerText)")
+    assert shown == [f"port {port}", f"in {workspace}"]
     await page.press("Deny")
     (workspace / "go").touch()
     await page.sees("it is served", "article.agent-message")

@@ -6,6 +6,8 @@ export const ASK_TOOL = "AskUserQuestion";
 export const SPEND_TOOL = "SpendLimit";
 /** By this one it asks about hosts that programs in a box want to reach. */
 export const HOSTS_TOOL = "NetworkAccess";
+/** By this one it asks about ports that programs in a box listen at. */
+export const PORTS_TOOL = "PortAccess";
 /** By this one it asks about a change of a repository's configuration, which it has put back. */
 export const GIT_TOOL = "GitConfiguration";
 

@@ -1,4 +1,4 @@
-import { ASK_TOOL, GIT_TOOL, HOSTS_TOOL, readChoices, SPEND_TOOL } from "./choices";
+import { ASK_TOOL, GIT_TOOL, HOSTS_TOOL, PORTS_TOOL, readChoices, SPEND_TOOL } from "./choices";
 import { asList, asNumber, asObject, asText, type Frame, type Json } from "../json";
 
 export interface DiffLine {
@@ -68,6 +68,10 @@ export function askedWords(question: Question): string {
       const hosts = readHosts(question.input);
       return hosts.length === 1 ? `May programs of the agent reach ${hosts[0]!.host}?` : `May programs of the agent reach these ${hosts.length} hosts?`;
     }
+    case PORTS_TOOL: {
+      const ports = readPorts(question.input);
+      return `May the machine reach ${ports.length === 1 ? `port ${ports[0]!}` : `these ${ports.length} ports`} of the agent's box?`;
+    }
     case GIT_TOOL:
       return "May the agent's change of git's configuration stand?";
     default:
@@ -89,6 +93,13 @@ export function readHosts(input: Frame): Host[] {
       const cut = one.lastIndexOf(":");
       return /^:\d+$/.test(one.slice(cut)) ? { host: one.slice(0, cut), port: one.slice(cut + 1) } : { host: one, port: "" };
     });
+}
+
+/** The ports that a question is about. */
+export function readPorts(input: Frame): number[] {
+  return asList(input["ports"])
+    .map(asNumber)
+    .filter((one) => one !== null);
 }
 
 /** What would stand in the configuration again: a line for each setting; without a value it would be gone. */

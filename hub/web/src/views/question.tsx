@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { ASK_TOOL, GIT_TOOL, HOSTS_TOOL, readChoices, SPEND_TOOL } from "../chat/choices";
-import { askedWords, type Diff, type Question, readHosts, readSettings, type Word } from "../chat/questions";
+import { ASK_TOOL, GIT_TOOL, HOSTS_TOOL, PORTS_TOOL, readChoices, SPEND_TOOL } from "../chat/choices";
+import { askedWords, type Diff, type Question, readHosts, readPorts, readSettings, type Word } from "../chat/questions";
 import { asText } from "../json";
 import { now } from "../ui/ages";
 import { CodeBlock } from "../ui/code";
@@ -99,6 +99,7 @@ function Asked({ question }: { question: Question }): JSX.Element | null {
     );
   }
   if (question.toolName === HOSTS_TOOL) return <HostsView question={question} />;
+  if (question.toolName === PORTS_TOOL) return <PortsView question={question} />;
   if (question.toolName === GIT_TOOL) {
     const fileName = `${asText(question.input["workspace"])}/.git/config`;
     return <DiffView diff={{ fileName, reason: "", hunks: [{ start: 1, lines: readSettings(question.input) }] }} />;
@@ -119,6 +120,19 @@ function HostsView({ question }: { question: Question }): JSX.Element {
         <div key={`${host}:${port}`}>
           <dt>{host}</dt>
           <dd class="soft">{port ? `port ${port}` : "any port"}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function PortsView({ question }: { question: Question }): JSX.Element {
+  return (
+    <dl class="hosts" aria-label="Ports">
+      {readPorts(question.input).map((port) => (
+        <div key={port}>
+          <dt>port {port}</dt>
+          <dd class="soft">in {asText(question.input["workspace"])}</dd>
         </div>
       ))}
     </dl>
