@@ -1,17 +1,12 @@
-"""The person's list of allowed hosts, as clients may add to it.
+"""The person's list of allowed hosts, as clients may add to it."""
 
-A machine with a ceiling takes nothing new from clients, as with rules (attack A12): there the person writes it into the
-settings on the machine itself.
-"""
-
-import asyncio
 from collections.abc import Callable, Sequence
 
+from lodger_daemon.service.persons_lists import PersonsLists
 from lodger_daemon.service.settings import Settings, SettingsError
 from lodger_daemon.service.settings_file import SettingsFile
 from lodger_sandbox.egress.core.allow import AllowList, entry_for
 from lodger_sandbox.egress.core.hosts import parse_destination
-from lodger_tools.permissions.core.modes import Mode
 
 
 class PersonsHosts:
@@ -23,23 +18,18 @@ class PersonsHosts:
             changed: told of each new list; what the settings alone allow.
         """
         self._file = file
-        self._ceiling = settings.permissions.ceiling
+        self._lists = PersonsLists(settings.permissions.ceiling)
         self._changed = changed
 
     @property
     def may_grow(self) -> bool:
-        return self._ceiling is Mode.UNRESTRICTED
+        return self._lists.may_grow
 
     async def add(self, hosts: Sequence[str]) -> None:
         """Raises: ValueError; then nothing changed."""
         entries = [str(entry_for(parse_destination(host))) for host in hosts]
-        if not self.may_grow:
-            raise ValueError(
-                f"this machine's ceiling is {self._ceiling.value}, so no client can allow a host; write "
-                f"{', '.join(entries)} into the settings on the machine itself"
-            )
         try:
-            settings = await asyncio.to_thread(self._file.add_allowed_hosts, entries)
+            settings = await self._lists.add(self._file.add_allowed_hosts, entries, "allow a host")
         except SettingsError as error:
             raise ValueError(str(error)) from error
         self._changed(settings.network.allow_list())

@@ -1,12 +1,9 @@
-"""The person's permission rules, as the turn machine asks them.
-
-A machine with a ceiling takes no new rules from clients: an allow rule is stronger than any mode, so saving one would
-be a way above the ceiling (attack A12). The person writes it into the settings on the machine itself.
-"""
+"""The person's permission rules, as the turn machine asks them."""
 
 import asyncio
 from dataclasses import replace
 
+from lodger_daemon.service.persons_lists import PersonsLists
 from lodger_daemon.service.settings import Settings, SettingsError
 from lodger_daemon.service.settings_file import SettingsFile
 from lodger_tools.permissions.core.judge import judge
@@ -20,12 +17,12 @@ class PersonsRules:
     def __init__(self, file: SettingsFile, settings: Settings, home: str) -> None:
         self._file = file
         self._rules = settings.permissions.rule_set()
-        self._ceiling = settings.permissions.ceiling
+        self._lists = PersonsLists(settings.permissions.ceiling)
         self._home = home
 
     def judge(self, call: CallToJudge, mode: Mode) -> Verdict:
         verdict = judge(call, self._rules, mode, self._home)
-        if isinstance(verdict, NeedsPerson) and self._ceiling is not Mode.UNRESTRICTED:
+        if isinstance(verdict, NeedsPerson) and not self._lists.may_grow:
             return replace(verdict, suggestions=())
         return verdict
 
@@ -35,12 +32,7 @@ class PersonsRules:
     async def save_rule(self, suggestion: Suggestion, workspace: str) -> None:
         """Append the rule as it was shown. Raises: SettingsError; then nothing changed."""
         del workspace  # the rule itself names the folder it is for
-        if self._ceiling is not Mode.UNRESTRICTED:
-            raise SettingsError(
-                f"this machine's ceiling is {self._ceiling.value}, so no client can add an allow rule; write "
-                f"{suggestion.rule!r} into the settings on the machine itself"
-            )
-        settings = await asyncio.to_thread(self._file.add_rule, "allow", suggestion.rule)
+        settings = await self._lists.add(self._file.add_allow_rules, [suggestion.rule], "add an allow rule")
         self._rules = settings.permissions.rule_set()
 
     async def reload(self) -> int:

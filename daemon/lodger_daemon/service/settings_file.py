@@ -23,15 +23,9 @@ class SettingsFile:
         """Raises: SettingsError."""
         return load_settings(self._path)
 
-    def add_rule(self, kind: str, rule: str) -> Settings:
-        """Append one permission rule unless it is there. Raises: SettingsError; then the file is as it was."""
-
-        def add(document: "TOMLDocument") -> None:
-            rules = _table(document, "permissions").setdefault(kind, [])
-            if rule not in rules:
-                rules.append(rule)
-
-        return self._change(add)
+    def add_allow_rules(self, rules: Sequence[str]) -> Settings:
+        """Append those that are not there. Raises: SettingsError; then the file is as it was."""
+        return self._append("permissions", "allow", rules)
 
     def add_allowed_hosts(self, entries: Sequence[str]) -> Settings:
         """Append those that are not there. Raises: SettingsError; then the file is as it was."""

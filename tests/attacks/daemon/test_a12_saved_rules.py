@@ -42,6 +42,6 @@ async def test_a12_control_without_a_ceiling_the_rule_is_saved_and_stronger_than
 
 async def test_a12_what_the_person_wrote_on_the_machine_holds_under_a_ceiling(tmp_path: Path) -> None:
     rules = rules_under(Mode.STRICT, tmp_path)
-    SettingsFile(tmp_path / "settings.toml").add_rule("allow", RULE.rule)
+    SettingsFile(tmp_path / "settings.toml").add_allow_rules([RULE.rule])
     await rules.reload()
     assert isinstance(rules.judge(OUTSIDE, Mode.STRICT), Allowed)

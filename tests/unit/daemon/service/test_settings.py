@@ -67,13 +67,13 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, names: str) -> None:
 def test_a_change_keeps_comments_and_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
     path.write_text("# mine\n[permissions]\nmode = 'strict' # careful\n")
-    settings = SettingsFile(path).add_rule("allow", "Bash(git status:*)")
+    settings = SettingsFile(path).add_allow_rules(["Bash(git status:*)"])
     assert settings.permissions.allow == ("Bash(git status:*)",)
     assert settings.permissions.mode is Mode.STRICT
     assert "# mine" in path.read_text()
     assert "# careful" in path.read_text()
     assert load_settings(path) == settings
-    SettingsFile(path).add_rule("allow", "Bash(git status:*)")
+    SettingsFile(path).add_allow_rules(["Bash(git status:*)"])
     assert path.read_text().count("git status") == 1
 
 
@@ -82,7 +82,7 @@ def test_a_bad_change_leaves_the_file_as_it_was(tmp_path: Path, rule: str) -> No
     path = tmp_path / "settings.toml"
     path.write_text("[permissions]\nmode = 'strict'\n")
     with pytest.raises(SettingsError):
-        SettingsFile(path).add_rule("deny", rule)
+        SettingsFile(path).add_allow_rules([rule])
     assert path.read_text() == "[permissions]\nmode = 'strict'\n"
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".settings-")] == []
 
@@ -91,7 +91,7 @@ def test_a_broken_file_is_never_replaced(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
     path.write_text("[permissions\ndeny = ['Bash']")
     with pytest.raises(SettingsError):
-        SettingsFile(path).add_rule("deny", "Bash")
+        SettingsFile(path).add_allow_rules(["Bash"])
     assert path.read_text() == "[permissions\ndeny = ['Bash']"
 
 
