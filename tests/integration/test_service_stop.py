@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from support.notify_socket import NotifySocket
+from support.patience import LIMIT_S
 from support.program_client import Client, bash, local_client, open_conversation, script
 from support.programs import Endpoint, Home, World, new_world, until
 
@@ -80,7 +81,7 @@ async def test_a_stop_leaves_no_box_in_which_nothing_runs(world: World) -> None:
 
 
 async def until_calls_end(client: Client) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LIMIT_S):
         while True:
             told = await client.request({"type": "lodger_status"})
             if not any(box["running_calls"] for box in told["status"]["boxes"]):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.patience import LIMIT_S
 from support.program_client import local_client, open_conversation, remember, script
 from support.programs import World, free_port, new_world
 
@@ -48,7 +49,7 @@ async def test_a_machine_joins_by_fingerprint_and_its_memory_goes_the_same_way(w
         request = urllib.request.Request(
             f"{hub.first['url']}/v1/environments", headers={"Authorization": f"Bearer {own}"}
         )
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
             return json.loads(answer.read())["connections"]
 
     async with local_client(b.socket) as client:

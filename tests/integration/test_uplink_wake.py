@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.hub_rig import Proxy
+from support.patience import LIMIT_S
 from support.programs import Home, Program, World, new_world, until
 
 WAKE_LIMIT_S = 5.0
@@ -39,7 +40,7 @@ class Linked:
         def ask() -> Any:
             headers = {"Authorization": f"Bearer {self.client_token}"}
             request = urllib.request.Request(f"{self.hub_url}/v1/environments", headers=headers)
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
                 return json.loads(answer.read())["connections"]
 
         (machine,) = await asyncio.to_thread(ask) or [{"connectionId": None, "connectedAt": None}]

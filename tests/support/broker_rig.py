@@ -12,9 +12,9 @@ from pathlib import Path
 from lodger_sandbox.egress.control import Broker
 from lodger_sandbox.egress.core.allow import parse_allow_list
 from lodger_sandbox.egress.core.wire import Decide, Hello, Order, Serve, SetAllowList, order_line
+from support.patience import LIMIT_S
 
 TOKEN = "broker-token"
-LIMIT_S = 10.0
 
 
 @dataclass(slots=True)

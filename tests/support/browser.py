@@ -21,7 +21,8 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-LIMIT_S = 20.0
+from support.patience import LIMIT_S
+
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -299,5 +300,5 @@ async def _address(profile: Path) -> str:
 
 def _ask(port: int) -> str:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://127.0.0.1:{port}/json/version", timeout=5) as answer:
+    with opener.open(f"http://127.0.0.1:{port}/json/version", timeout=LIMIT_S) as answer:
         return str(json.loads(answer.read())["webSocketDebuggerUrl"])

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from support.patience import LIMIT_S
+
 _PROGRAM = Path(__file__).with_name("model_endpoint.py")
 
 
@@ -26,7 +28,7 @@ class EndpointProcess:
     def open_answers(self) -> int:
         return int(self._get("/open"))
 
-    def wait_until(self, condition: Callable[[list[dict[str, Any]]], bool], limit_s: float = 5.0) -> float:
+    def wait_until(self, condition: Callable[[list[dict[str, Any]]], bool], limit_s: float = LIMIT_S) -> float:
         """Seconds until what it saw satisfies `condition`."""
         start = time.monotonic()
         while not condition(self.requests()):
@@ -36,7 +38,7 @@ class EndpointProcess:
         return time.monotonic() - start
 
     def _get(self, path: str) -> Any:
-        with urllib.request.urlopen(self.url + path, timeout=5) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=LIMIT_S) as answer:
             return json.load(answer)
 
 
@@ -50,5 +52,5 @@ def model_endpoint(*arguments: str) -> Iterator[EndpointProcess]:
         yield EndpointProcess(json.loads(process.stdout.readline())["url"])
     finally:
         process.stdin.close()
-        process.wait(5)
+        process.wait(LIMIT_S)
         process.stdout.close()

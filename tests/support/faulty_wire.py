@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from support.patience import LIMIT_S
+
 
 class Fault(StrEnum):
     NONE = "none"
@@ -72,12 +74,12 @@ def running_faulty_wire(upstream: str) -> Iterator[FaultyWire]:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(LIMIT_S)
     try:
         yield wire
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(LIMIT_S)
 
 
 async def _one(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from support.git_host_server import TOKEN, basic
+from support.patience import LIMIT_S
 
 
 def make_repository(root: Path, agent_id: str) -> Path:
@@ -91,7 +92,7 @@ def running_foreign_host(root: Path, agent_id: str) -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join(LIMIT_S)
 
 
 @contextmanager
@@ -122,4 +123,4 @@ def telling_everything() -> Iterator[tuple[str, threading.Event, threading.Event
         go_on.set()
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join(LIMIT_S)

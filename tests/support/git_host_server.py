@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 
 from lodger_hub.git_host.app import Allowed, Denied, GitHost, HostLimits
+from support.patience import LIMIT_S
 
 TOKEN = "memory-token-5b1c"
 READ_TOKEN = "read-token-77aa"
@@ -42,7 +43,7 @@ class RunningHost:
     """Statuses to answer the next requests with, instead of serving them."""
     posts: int = 0
 
-    def told(self, count: int, limit_s: float = 10.0) -> list[tuple[str, str]]:
+    def told(self, count: int, limit_s: float = LIMIT_S) -> list[tuple[str, str]]:
         """What was told of moved heads, once so much was: it is told after the pusher has its answer."""
         deadline = time.monotonic() + limit_s
         while len(self.moved) < count and time.monotonic() < deadline:
@@ -85,4 +86,4 @@ def running_git_host(root: Path, limits: HostLimits | None = None) -> Iterator[R
     finally:
         server.should_exit = True
         server.force_exit = True
-        thread.join(10)
+        thread.join(LIMIT_S)

@@ -11,7 +11,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from lodger_protocol.relay import RelayEvent, is_enveloped, unwrap, wrap
-from support.hub_rig import LIMIT_S, Hub
+from support.hub_rig import Hub
+from support.patience import LIMIT_S
 
 AGENT = {"agent_id": "agent-1", "conversation_id": "default"}
 
@@ -137,7 +138,7 @@ def page_socket(
     )
 
 
-async def closing(socket: ClientConnection, limit_s: float = 5.0) -> tuple[int | None, str | None]:
+async def closing(socket: ClientConnection, limit_s: float = LIMIT_S) -> tuple[int | None, str | None]:
     """How the hub ends this socket, within the limit."""
     async with asyncio.timeout(limit_s):
         with contextlib.suppress(ConnectionClosed):

@@ -22,8 +22,8 @@ from lodger_hub.options import HubOptions, LanListener, RelayLimits
 from lodger_hub.reach import Reach
 from lodger_hub.server import serve
 from lodger_hub.store.contract import MailLimits
+from support.patience import LIMIT_S
 
-LIMIT_S = 15.0
 QUICK = UplinkTiming(probe_interval_s=0.1, wake_check_s=0.05, time_scale=0.05)
 
 

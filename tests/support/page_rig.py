@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from support.browser import Browser, Page
+from support.patience import LIMIT_S
 from support.programs import ROOT, Endpoint, Home, Program, World, free_port
 
 ARTIFACTS = ROOT / "test-artifacts"
@@ -61,7 +62,7 @@ class PageRig:
             request = urllib.request.Request(f"{self.url}{path}", method=method)
             request.add_header("Authorization", f"Bearer {token}")
             opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-            with opener.open(request, timeout=10) as answer:
+            with opener.open(request, timeout=LIMIT_S) as answer:
                 return json.loads(answer.read())
 
         return await asyncio.to_thread(ask)

@@ -9,6 +9,7 @@ from pathlib import Path
 from lodger_sandbox.contract import BoxRequest, BoxUser, DetachedBox, RunnerStart
 from lodger_tools.box.contract import BoxKey
 from lodger_tools.box.record import start_ticks
+from support.patience import LIMIT_S
 
 
 class PlainStarter:
@@ -35,7 +36,7 @@ class PlainStarter:
     def end_all(self) -> None:
         for process in self.started:
             process.kill()
-            process.wait(10)
+            process.wait(LIMIT_S)
 
 
 def plain_request(key: BoxKey) -> BoxRequest:

@@ -12,8 +12,9 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed
 
+from support.patience import LIMIT_S
+
 Frame = dict[str, Any]
-LIMIT_S = 30.0
 
 
 class Gone(Exception):
@@ -86,7 +87,7 @@ class Client:
 @contextlib.asynccontextmanager
 async def local_client(socket: Path) -> AsyncIterator[Client]:
     """Raises: OSError when nobody listens."""
-    options: dict[str, Any] = {"compression": None, "max_size": None, "open_timeout": 10, "close_timeout": 1}
+    options: dict[str, Any] = {"compression": None, "max_size": None, "open_timeout": LIMIT_S, "close_timeout": 1}
     client = Client(await unix_connect(str(socket), uri="ws://localhost/ws", **options))
     try:
         yield client
@@ -97,7 +98,7 @@ async def local_client(socket: Path) -> AsyncIterator[Client]:
 @contextlib.asynccontextmanager
 async def hub_client(hub_url: str, token: str, connection_id: str) -> AsyncIterator[Client]:
     url = f"{hub_url.replace('http', 'ws', 1).rstrip('/')}/v1/environments/{connection_id}/status/ws"
-    options: dict[str, Any] = {"compression": None, "max_size": None, "open_timeout": 10, "close_timeout": 1}
+    options: dict[str, Any] = {"compression": None, "max_size": None, "open_timeout": LIMIT_S, "close_timeout": 1}
     headers = {"Authorization": f"Bearer {token}"}
     client = Client(await connect(url, additional_headers=headers, proxy=None, **options))
     try:

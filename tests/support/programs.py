@@ -28,12 +28,11 @@ from lodger_daemon.network.broker_process import find_broker
 from lodger_sandbox.egress.core.wire import End, Hello, order_line
 from lodger_tools.box import record as box_records
 from lodger_tools.box.ending import end_unconnected
+from support.patience import LIMIT_S
 from support.real_boxes import box_user_for_tests
 
 ROOT = Path(__file__).resolve().parents[2]
 ENDPOINT = ROOT / "tests" / "support" / "model_endpoint.py"
-LIMIT_S = 40.0
-"""Of every wait here: generous, because a loaded machine is slow; reached only when something is wrong."""
 LODGER = (sys.executable, "-m", "lodger_cli.main")
 HEEDING = ("env", "--default-signal=INT")
 """The tests may run where an interrupt is ignored; a shell's commands do not."""
@@ -218,7 +217,7 @@ class Endpoint:
         def ask() -> Any:
             request = urllib.request.Request(f"{self.url}{path}", method=method)
             opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-            with opener.open(request, timeout=10) as answer:
+            with opener.open(request, timeout=LIMIT_S) as answer:
                 return json.loads(answer.read())
 
         return await asyncio.to_thread(ask)

@@ -18,11 +18,11 @@ from lodger_sandbox.core.policy import Policy
 from lodger_sandbox.launch import runner_program, start_with_policy
 from lodger_sandbox.prepare import Rewrite, policy_for
 from lodger_sandbox.users import DEFAULT_USER, box_user
+from support.patience import LIMIT_S
 
 STUB_RUNNER = Path(__file__).parents[1] / "attacks" / "sandbox" / "stub_runner"
 VISIBLE_FOLDER = Path("/srv")
 """Not covered by any private folder of a box, so that only a mask can hide what lies here."""
-REPLY_LIMIT_S = 10.0
 
 
 def user_of_boxes() -> BoxUser:
@@ -60,7 +60,7 @@ class RunningBox:
     socket_path: Path
     lock_path: Path
 
-    def run(self, command: str, *, limit_s: float = REPLY_LIMIT_S) -> tuple[int, str]:
+    def run(self, command: str, *, limit_s: float = LIMIT_S) -> tuple[int, str]:
         """The exit code and output of a shell command inside; -1 when the runner is gone."""
         try:
             with socket.socket(socket.AF_UNIX) as connection:

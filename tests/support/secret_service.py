@@ -13,10 +13,10 @@ from jeepney import DBusAddress, new_method_call
 from jeepney.io.blocking import open_dbus_connection
 
 from support.needed_programs import needed
+from support.patience import LIMIT_S
 
 _BUS = DBusAddress("/org/freedesktop/DBus", "org.freedesktop.DBus", "org.freedesktop.DBus")
 _SECRETS = "org.freedesktop.secrets"
-_START_LIMIT_S = 15.0
 
 
 @contextmanager
@@ -62,14 +62,14 @@ def _start(stack: ExitStack, argv: list[str], environment: dict[str, str], stdin
 
 
 def _wait_for(path: Path) -> None:
-    deadline = time.monotonic() + _START_LIMIT_S
+    deadline = time.monotonic() + LIMIT_S
     while not path.exists():
         assert time.monotonic() < deadline, f"{path} never came"
         time.sleep(0.005)
 
 
 def _wait_until_owned(address: str) -> None:
-    deadline = time.monotonic() + _START_LIMIT_S
+    deadline = time.monotonic() + LIMIT_S
     with open_dbus_connection(bus=address) as connection:
         asked = new_method_call(_BUS, "NameHasOwner", "s", (_SECRETS,))
         while not connection.send_and_get_reply(asked).body[0]:

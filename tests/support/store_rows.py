@@ -18,6 +18,7 @@ from lodger_daemon.identity import (
 from lodger_daemon.store import run_rows, turn_rows
 from lodger_daemon.store.database import Database
 from lodger_daemon.turns.contract import InputMessage, Submission
+from support.patience import LIMIT_S
 
 KEY = ConversationKey(AgentId("agent-1"), ConversationId("conv-1"))
 OTHER_KEY = ConversationKey(AgentId("agent-1"), ConversationId("conv-2"))
@@ -68,7 +69,7 @@ def submission(name: str, text: str = "hello", **options: object) -> Submission:
     return Submission((message,), **options)  # type: ignore[arg-type]  # options are Submission's own fields
 
 
-async def wait_until(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
+async def wait_until(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
     """Return as soon as it holds; fail after the limit."""
     async with asyncio.timeout(limit_s):
         while not condition():  # noqa: ASYNC110 - what it waits for happens in other threads and processes

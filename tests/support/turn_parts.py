@@ -46,8 +46,8 @@ from lodger_tools.json_value import JsonObject
 from lodger_tools.permissions.core.modes import Mode
 from lodger_tools.permissions.core.verdicts import Allowed, CallToJudge, Denied, NeedsPerson, Suggestion, Verdict
 from lodger_tools.toolbox_contract import EffectUnknown, Scheduling, ToolDescription, ToolOutcome, ToolRequest
+from support.patience import LIMIT_S
 
-WAIT_LIMIT_S = 10.0
 SCHEMA: JsonObject = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
 
 
@@ -412,7 +412,7 @@ class House:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for something that an event brings about."""
-        async with asyncio.timeout(WAIT_LIMIT_S):
+        async with asyncio.timeout(LIMIT_S):
             while not condition():
                 self._changed.clear()
                 if condition():
@@ -432,7 +432,7 @@ class House:
         return await self.conversations.submit(self.key, message(text, client_message_id, **options))
 
     async def settled(self) -> None:
-        async with asyncio.timeout(WAIT_LIMIT_S):
+        async with asyncio.timeout(LIMIT_S):
             await self.conversations.settled(self.key)
 
     async def crash(self) -> None:

@@ -13,10 +13,10 @@ from lodger_daemon.clients.services import ClientServices, MemoryAnswering, Plac
 from lodger_daemon.identity import AgentId
 from lodger_daemon.randomness import SeededRng
 from lodger_daemon.turns.contract import ConversationService
+from support.patience import LIMIT_S
 from support.turn_parts import House
 
 Frame = dict[str, Any]
-WAIT_LIMIT_S = 5.0
 
 
 @dataclass
@@ -55,7 +55,7 @@ class WireClient:
         await self.connection.receive(json.dumps(frame).encode())
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(WAIT_LIMIT_S):
+        async with asyncio.timeout(LIMIT_S):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()

@@ -28,6 +28,7 @@ from lodger_hub.sockets import PromptHttp
 from lodger_hub.store.sqlite import SqliteHubStore
 from support.hub_calls import call, http_of, lease_of, page_socket, paired, running_machine
 from support.hub_rig import Hub, receive_json, running_hub, until
+from support.patience import LIMIT_S
 
 ROUTES = (
     ("POST", "/v1/environments/register"),
@@ -92,7 +93,7 @@ async def test_the_hubs_own_page_opens_one_and_its_token_is_not_sent_back(hub: H
         assert page.subprotocol == "lodger.v1"
         assert token not in str(page.response.headers)
         await page.send('{"type":"hello"}')
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             while not machine.frames:  # noqa: ASYNC110 - filled by the machine's reader
                 await asyncio.sleep(0.01)
 

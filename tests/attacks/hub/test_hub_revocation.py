@@ -28,6 +28,7 @@ from support.hub_calls import (
     state_of,
 )
 from support.hub_rig import Hub, running_hub, running_uplink, until
+from support.patience import LIMIT_S
 
 DIES_WITHIN_S = 5.0
 
@@ -97,7 +98,7 @@ async def test_e5_what_stands_in_a_queue_of_the_hub_is_dropped(tmp_path: Path) -
                 await other.send('{"type":"last"}')
                 machine.transport.resume_reading()
                 got = []
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(LIMIT_S):
                     while not any("last" in text for text in got):
                         got.append(str(await machine.recv()))
                 sending.cancel()

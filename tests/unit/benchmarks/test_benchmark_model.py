@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.model_records import ModelRecords
+from support.patience import LIMIT_S
 
 TESTS = Path(__file__).resolve().parents[2]
 BASH = {
@@ -30,7 +31,7 @@ def records() -> Iterator[ModelRecords]:
 def ask(address: str, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     body = {"model": "stub-model", "stream": True, "messages": messages, "tools": [BASH]}
     request = urllib.request.Request(f"{address}/v1/chat/completions", json.dumps(body).encode())
-    with urllib.request.urlopen(request, timeout=10) as reply:
+    with urllib.request.urlopen(request, timeout=LIMIT_S) as reply:
         lines = [line.removeprefix("data: ") for line in reply.read().decode().split("\n") if line]
     assert lines[-1] == "[DONE]"
     return [json.loads(line) for line in lines[:-1]]

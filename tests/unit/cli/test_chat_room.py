@@ -12,6 +12,7 @@ from lodger_cli.chat_prompt import ChatPrompt
 from lodger_cli.chat_room import ChatRoom
 from lodger_cli.runtime import Opened
 from lodger_cli.wire import Frame, WireClient
+from support.patience import LIMIT_S
 
 RUNTIME: Frame = {"agent_id": "agent-1", "conversation_id": "default"}
 
@@ -33,7 +34,7 @@ async def test_a_frame_that_cannot_be_shown_ends_the_chat_instead_of_leaving_it_
         client = await WireClient.over_socket(tmp_path / "socket")
         room = ChatRoom(client, Opened(RUNTIME, "Lodger", "test/model"), cast("ChatPrompt", Thinking()))
         running = asyncio.create_task(room.run())
-        ended, _ = await asyncio.wait({running}, timeout=10)
+        ended, _ = await asyncio.wait({running}, timeout=LIMIT_S)
         running.cancel()
         await client.close()
     assert ended, "it goes on although nothing is shown any more"

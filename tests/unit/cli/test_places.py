@@ -9,6 +9,7 @@ from websockets.asyncio.server import ServerConnection, unix_serve
 
 from lodger_cli import places
 from lodger_daemon.paths import find_paths
+from support.patience import LIMIT_S
 
 
 async def accept(connection: ServerConnection) -> None:
@@ -23,7 +24,7 @@ async def test_the_daemon_that_is_just_coming_up_is_waited_for(tmp_path: Path) -
         waiting = asyncio.create_task(places._answering_soon(where))
         await asyncio.sleep(0)
         async with unix_serve(accept, str(where.socket)):
-            client = await asyncio.wait_for(waiting, 10)
+            client = await asyncio.wait_for(waiting, LIMIT_S)
             assert client is not None
             await client.close()
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 
 from lodger_cli.serve import _until_stopped
+from support.patience import LIMIT_S
 
 
 def test_the_end_of_whoever_started_us_is_seen_once() -> None:
@@ -12,7 +13,7 @@ def test_the_end_of_whoever_started_us_is_seen_once() -> None:
 
     async def work(stopping: asyncio.Event) -> None:
         os.close(theirs)
-        await asyncio.wait_for(stopping.wait(), 5.0)
+        await asyncio.wait_for(stopping.wait(), LIMIT_S)
         assert not asyncio.get_running_loop().remove_reader(ours), "nobody watches it any more"
 
     asyncio.run(_until_stopped(ours, work))

@@ -13,6 +13,7 @@ from websockets.asyncio.server import ServerConnection, unix_serve
 from lodger_cli import runtime as runtime_module
 from lodger_cli.runtime import wait_for_background
 from lodger_cli.wire import Frame, WireClient
+from support.patience import LIMIT_S
 
 RUNTIME: Frame = {"agent_id": "agent-1", "conversation_id": "default"}
 
@@ -56,7 +57,7 @@ async def test_it_waits_until_nothing_of_its_own_runs_any_more(
 ) -> None:
     async with daemon(tmp_path, ["old", "a", "b"], ["old", "b"], ["old"]) as (client, asked):
         shown: list[Frame] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT_S):
             await wait_for_background(client, RUNTIME, frozenset({"old"}), shown.append)
     assert len(asked) == 3
     assert len(shown) == 6, "with --json every frame is shown"
@@ -70,7 +71,7 @@ async def test_what_never_ends_is_named_and_left_running(
 ) -> None:
     monkeypatch.setattr(runtime_module, "BACKGROUND_LIMIT_S", 0.05)
     async with daemon(tmp_path, ["server"]) as (client, asked):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT_S):
             await wait_for_background(client, RUNTIME, frozenset(), None)
     assert len(asked) > 1
     assert "still runs" in capsys.readouterr().err.splitlines()[-1]
@@ -78,7 +79,7 @@ async def test_what_never_ends_is_named_and_left_running(
 
 async def test_what_ran_before_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with daemon(tmp_path, ["old"]) as (client, asked):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT_S):
             await wait_for_background(client, RUNTIME, frozenset({"old"}), None)
     assert len(asked) == 1
     assert capsys.readouterr().err == ""

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from support.hub_calls import call, lease_of, online
-from support.hub_rig import LIMIT_S, QUICK, Hub, receive_json, running_hub, running_uplink
+from support.hub_rig import QUICK, Hub, receive_json, running_hub, running_uplink
+from support.patience import LIMIT_S
 
 
 @pytest.fixture

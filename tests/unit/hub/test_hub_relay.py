@@ -17,6 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from lodger_hub.options import RelayLimits
 from lodger_protocol.relay import RelayEvent, unwrap, wrap
 from support.hub_rig import Hub, receive_json, running_hub, running_uplink, until
+from support.patience import LIMIT_S
 
 REGISTRATION: dict[str, Any] = {
     "deviceId": "device-1",
@@ -62,7 +63,7 @@ async def presence(hub: Hub, device_id: str = "device-1") -> dict[str, Any]:
 
 
 async def closing(socket: ClientConnection) -> tuple[int | None, str | None]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LIMIT_S):
         with contextlib.suppress(ConnectionClosed):
             while True:
                 await socket.recv()
@@ -105,7 +106,7 @@ async def test_presence_is_what_the_socket_says(hub: Hub) -> None:
 
 
 async def until_presence(hub: Hub, *, online: bool) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(LIMIT_S):
         while ((await presence(hub))["connectionId"] is not None) is not online:  # noqa: ASYNC110 - asked over HTTP
             await asyncio.sleep(0.01)
 
@@ -163,7 +164,7 @@ async def test_a_client_of_an_absent_machine_is_told(hub: Hub) -> None:
 
 
 async def enveloped(machine: ClientConnection) -> tuple[str, RelayEvent, bytes]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LIMIT_S):
         message = unwrap(await machine.recv(decode=False))
     return message.header.client, message.header.event, message.body
 

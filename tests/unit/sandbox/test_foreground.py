@@ -13,6 +13,7 @@ import pytest
 
 from lodger_sandbox.contract import BoxRequest, SandboxUnavailable
 from lodger_sandbox.foreground import policy_for_command, run_in_box, run_with_policy
+from support.patience import LIMIT_S
 from support.sandbox_users import own, user_of_boxes, visible_folder
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs folders outside every private folder")
@@ -70,7 +71,7 @@ def test_signals_reach_the_command(request_here: BoxRequest, number: signal.Sign
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     process.send_signal(number)
-    assert process.communicate(timeout=10)[0] == b"got it\n"
+    assert process.communicate(timeout=LIMIT_S)[0] == b"got it\n"
     assert process.returncode == 9
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lodger_sandbox.probe_leftovers import PREFIX, clear_leftovers
+from support.patience import LIMIT_S
 
 STUCK = """
 import os, sys, time
@@ -25,7 +26,7 @@ os.execv(sys.executable, ["bwrap", "-c", "import time; time.sleep(600)", sys.arg
 def orphan() -> Iterator[int]:
     """A process that looks like a probe whose daemon is gone."""
     started = subprocess.run(
-        [sys.executable, "-c", STUCK, f"{PREFIX}test"], stdout=subprocess.PIPE, text=True, check=True, timeout=10
+        [sys.executable, "-c", STUCK, f"{PREFIX}test"], stdout=subprocess.PIPE, text=True, check=True, timeout=LIMIT_S
     )
     pid = int(started.stdout)
     while not Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"bwrap"):

@@ -11,6 +11,7 @@ import pytest
 
 from lodger_sandbox.contract import BoxRequest, Mount
 from lodger_sandbox.foreground import policy_for_command, run_with_policy
+from support.patience import LIMIT_S
 from support.sandbox_users import own, user_of_boxes, visible_folder
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs folders outside every private folder")
@@ -42,7 +43,7 @@ def request_here(base: Path) -> BoxRequest:
 def run(request: BoxRequest, command: str) -> tuple[int, str]:
     with tempfile.TemporaryFile() as output:
         policy = policy_for_command(request, ("sh", "-c", command))
-        code = run_with_policy(policy, request, stdin=subprocess.DEVNULL, stdout=output, stderr=output, limit_s=10)
+        code = run_with_policy(policy, request, stdin=subprocess.DEVNULL, stdout=output, stderr=output, limit_s=LIMIT_S)
         output.seek(0)
         return code, output.read().decode()
 

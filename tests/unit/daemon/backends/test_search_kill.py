@@ -13,6 +13,7 @@ from lodger_daemon.store import agent_rows, conversation_rows, message_rows
 from lodger_daemon.store.message_rows import MessageKind, NewMessage
 from lodger_daemon.turns.contract import AgentRecord
 from lodger_tools.json_value import Json
+from support.patience import LIMIT_S
 from support.turn_parts import House
 
 MESSAGES = 3_000
@@ -46,7 +47,7 @@ def kill_one(folder: Path, after: int) -> None:
     for _ in range(after):
         victim.stdout.readline()
     victim.send_signal(signal.SIGKILL)
-    victim.wait(10)
+    victim.wait(LIMIT_S)
     victim.stdout.close()
 
 

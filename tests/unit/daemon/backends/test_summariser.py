@@ -22,6 +22,7 @@ from lodger_daemon.models.contract import (
     UserMessage,
 )
 from lodger_daemon.randomness import SeededRng
+from support.patience import LIMIT_S
 from support.turn_parts import TestClock
 
 LARGE = Budget(100_000, 0, 0)
@@ -45,7 +46,7 @@ class Endless:
 async def test_a_summary_without_end_is_given_up_and_its_request_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lodger_daemon.backends.local.summariser.SUMMARY_LIMIT_S", 0.05)
     models = Endless()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LIMIT_S):
         with pytest.raises(ModelFailure) as failed:
             await summariser(models).summarise("any/model", (), LARGE, "", "key")
     assert (failed.value.retryable, models.closed) == (False, True)
@@ -95,7 +96,7 @@ async def test_a_model_that_stumbles_is_asked_again_after_a_wait() -> None:
     clock = TestClock()
     models = Failing([ModelFailure(FailureKind.OVERLOADED, "busy", output_seen=True) for _ in range(2)])
     asking = asyncio.ensure_future(summariser(models, clock).summarise("any/model", (), LARGE, "", "key"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LIMIT_S):
         while not asking.done():
             clock.advance(60)
             await asyncio.sleep(0)

@@ -16,6 +16,7 @@ from lodger_daemon.clients.app_server import AppServer, AppServerOptions
 from lodger_daemon.clients.core.lockout import FIRST_LOCK_S, FREE_FAILURES
 from lodger_daemon.clients.errors import ListenRefused, TokenFileInvalid
 from lodger_daemon.clients.tokens import CapabilityToken, ensure_token, read_token
+from support.patience import LIMIT_S
 from support.turn_parts import House
 from support.wire_client import WireHouse
 
@@ -59,7 +60,7 @@ async def get(port: int, path: str, **headers: str) -> tuple[str, bytes]:
     sent = {"Host": f"127.0.0.1:{port}", **headers}
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in sent.items())
     writer.write(f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode())
-    answer = await asyncio.wait_for(reader.read(), 5)
+    answer = await asyncio.wait_for(reader.read(), LIMIT_S)
     writer.close()
     head, _, body = answer.partition(b"\r\n\r\n")
     return head.split(b"\r\n")[0].decode().removeprefix("HTTP/1.1 "), body
@@ -192,12 +193,12 @@ async def test_the_unix_socket_is_private_and_serves_frames(listener: Listener, 
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     async with unix_connect(str(path), uri="ws://localhost/ws") as client:
         await client.send(json.dumps({"type": "app_server_info", "request_id": "1"}))
-        answer = await asyncio.wait_for(client.recv(), 5)
+        answer = await asyncio.wait_for(client.recv(), LIMIT_S)
         assert isinstance(answer, str)
         assert json.loads(answer)["request_id"] == "1"
         await client.send(b"\xff\x00 not json")
         await client.send(json.dumps({"type": "app_server_info", "request_id": "2"}))
-        assert json.loads(await asyncio.wait_for(client.recv(), 5))["request_id"] == "2"
+        assert json.loads(await asyncio.wait_for(client.recv(), LIMIT_S))["request_id"] == "2"
 
 
 async def test_a_stale_socket_is_replaced_and_a_living_one_is_not(listener: Listener, tmp_path: Path) -> None:

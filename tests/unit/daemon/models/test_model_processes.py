@@ -17,6 +17,7 @@ from lodger_daemon.paths import Paths
 from lodger_daemon.system_clock import SystemClock
 from support.endpoint_process import model_endpoint
 from support.model_contract import collect, failure, scripted, texts
+from support.patience import LIMIT_S
 
 DAEMON = """
 import asyncio, sys
@@ -63,8 +64,8 @@ def test_workers_end_when_the_daemon_is_killed(tmp_path: Path) -> None:
         pids = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and parent_of(p) == daemon.pid]
         assert len(pids) == 2
         os.kill(daemon.pid, signal.SIGKILL)
-        daemon.wait(5)
-    deadline = time.monotonic() + 5
+        daemon.wait(LIMIT_S)
+    deadline = time.monotonic() + LIMIT_S
     while any(Path(f"/proc/{pid}/exe").exists() for pid in pids):
         assert time.monotonic() < deadline, "a worker outlived its daemon"
         time.sleep(0.01)

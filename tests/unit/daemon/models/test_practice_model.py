@@ -28,6 +28,7 @@ from lodger_daemon.system_clock import SystemClock
 from lodger_tools.json_value import Json
 from lodger_tools.validator.front_matter import read_front_matter
 from support.model_contract import calls, collect, texts
+from support.patience import LIMIT_S
 
 TOOLS: list[Json] = [{"function": {"name": name}} for name in ("Bash", "Read", "Write", "Edit", "Glob", "Grep")]
 
@@ -128,7 +129,7 @@ async def test_nobody_without_the_token_is_served() -> None:
 
 def status_of(url: str, headers: dict[str, str]) -> int:
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=5) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=LIMIT_S) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as refused:
         return refused.code

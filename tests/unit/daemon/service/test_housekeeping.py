@@ -16,8 +16,9 @@ from lodger_daemon.store.database import Database
 from lodger_daemon.store.event_rows import EventRow
 from lodger_daemon.turns.core.stop_reasons import StopReason
 from lodger_tools.output.overflow import OverflowFolder
+from support.patience import LIMIT_S
 from support.store_rows import KEY
-from support.turn_parts import WAIT_LIMIT_S, TestClock
+from support.turn_parts import TestClock
 
 
 class Noticing(TestClock):
@@ -32,7 +33,7 @@ class Noticing(TestClock):
         await super().sleep(delay_s)
 
     async def until_waited_on(self) -> None:
-        async with asyncio.timeout(WAIT_LIMIT_S):
+        async with asyncio.timeout(LIMIT_S):
             await self._waited.wait()
         self._waited.clear()
 

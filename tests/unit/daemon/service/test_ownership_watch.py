@@ -11,6 +11,7 @@ import pytest
 from lodger_daemon.service.ownership_watch import LOOK_EVERY_S, watch_ownership
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StoreFull
+from support.patience import LIMIT_S
 from support.store_rows import HandClock
 from support.turn_parts import TestClock
 
@@ -38,7 +39,7 @@ async def test_a_disk_in_trouble_does_not_end_the_look_for_another_owner(
         assert not stopping.is_set(), "nobody else is there"
         newer = Database.open(tmp_path / "lodger.db", clock=HandClock())
         await _a_look(clock)
-        await asyncio.wait_for(watch, 5.0)
+        await asyncio.wait_for(watch, LIMIT_S)
         assert stopping.is_set()
         await newer.aclose()
     finally:

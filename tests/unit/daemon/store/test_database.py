@@ -134,7 +134,7 @@ async def test_writes_nobody_waits_for_are_written_in_order_before_later_ones(tm
 async def test_writes_nobody_waits_for_need_no_other_write(tmp_path: Path) -> None:
     database = open_database(tmp_path)
     database.write_soon(put("a"))
-    await wait_until(lambda: "a" in rows_on_disk(tmp_path), limit_s=5)
+    await wait_until(lambda: "a" in rows_on_disk(tmp_path))
     await database.aclose()
 
 
@@ -221,7 +221,7 @@ async def test_a_full_disk_that_has_space_again_is_noticed_without_a_write(tmp_p
     with pytest.raises(StoreFull):
         await database.write(put("big", "y" * 100_000))
     assert database.counts.full
-    await wait_until(lambda: not database.counts.full, limit_s=5)
+    await wait_until(lambda: not database.counts.full)
     await database.aclose()
 
 

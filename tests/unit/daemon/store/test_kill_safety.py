@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from lodger_daemon.store import event_rows, inbox_rows
+from support.patience import LIMIT_S
 from support.store_rows import KEY, HandClock, open_database
 
 KILLS = 20
@@ -58,7 +59,7 @@ def test_r1_kill_loses_and_repeats_nothing(tmp_path: Path) -> None:
         lines = [child.stdout.readline() for _ in range(moments.randint(1, 40))]
         child.send_signal(signal.SIGKILL)
         lines += child.stdout.read().splitlines(keepends=True)
-        child.wait(10)
+        child.wait(LIMIT_S)
         child.stdout.close()
         whole = [line.split() for line in lines if line.endswith("\n")]
         acknowledged += [name for name, _ in whole]

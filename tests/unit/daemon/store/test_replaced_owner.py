@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from lodger_daemon.store import setting_rows
+from support.patience import LIMIT_S
 from support.store_rows import open_database
 
 OWNER = """
@@ -72,11 +73,11 @@ def test_r9_a_stopped_owner_writes_nothing_once_it_was_replaced(tmp_path: Path) 
         owner.send_signal(signal.SIGCONT)
         *_, last_words = owner.stdout.read().splitlines()
         assert last_words.startswith("Another Lodger daemon has taken over (epoch 2, this one has 1).")
-        assert owner.wait(10) == 0
+        assert owner.wait(LIMIT_S) == 0
         with sqlite3.connect(tmp_path / "lodger.db") as check:
             assert check.execute(count).fetchone() == before
     finally:
         owner.kill()
-        owner.wait(10)
+        owner.wait(LIMIT_S)
         if owner.stdout is not None:
             owner.stdout.close()

@@ -16,7 +16,8 @@ from lodger_daemon.turns.contract import Accepted, Allow, ConversationError, New
 from lodger_daemon.turns.core import events as seen
 from lodger_daemon.turns.core.events import DeviceStateChanged
 from lodger_tools.permissions.core.modes import Mode
-from support.turn_parts import WAIT_LIMIT_S, Gate, House, calls, message, says
+from support.patience import LIMIT_S
+from support.turn_parts import Gate, House, calls, message, says
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 async def leave_in_mid_write(house: House, command: Callable[[], Any]) -> None:
     """Cancel a command while its write is on the way: it is committed, but nobody waits for it any more."""
     held = threading.Event()
-    house.database.write_soon(lambda _: held.wait(WAIT_LIMIT_S))
+    house.database.write_soon(lambda _: held.wait(LIMIT_S))
     task = asyncio.ensure_future(command())
     for _ in range(5):
         await asyncio.sleep(0)
@@ -159,7 +160,7 @@ async def test_a_full_disk_does_not_keep_the_daemon_from_stopping(tmp_path: Path
     closing = asyncio.ensure_future(house.conversations.aclose())
     await asyncio.sleep(0)
     house.clock.advance(2)
-    async with asyncio.timeout(WAIT_LIMIT_S):
+    async with asyncio.timeout(LIMIT_S):
         await closing
     await house.database.aclose()
 

@@ -13,6 +13,7 @@ from lodger_daemon.uplink.core.status import UplinkState
 from lodger_daemon.uplink.errors import InsecureHubUrl
 from lodger_daemon.uplink.timing import UplinkTiming
 from support.hub_rig import QUICK, JumpingClock, Proxy, Rig, receive_json, running_hub, running_uplink, until
+from support.patience import LIMIT_S
 
 
 async def connected(rig: Rig) -> None:
@@ -149,7 +150,7 @@ async def test_a_client_that_is_given_up_is_closed_and_others_go_on(tmp_path: Pa
         await connected(rig)
         async with hub.client("device-1") as good, hub.client("device-1") as bad:
             await bad.send(f'{{"type":"{kind}"}}')
-            await asyncio.wait_for(bad.wait_closed(), 5)
+            await asyncio.wait_for(bad.wait_closed(), LIMIT_S)
             assert bad.close_code == 1011
             await good.send('{"type":"x"}')
             assert (await receive_json(good))["type"] == "x"

@@ -7,6 +7,7 @@ import pytest
 
 from lodger_daemon.uplink.port import WAITING_FRAMES, ClientPort
 from lodger_daemon.uplink.router import FramePeer, SendFrame
+from support.patience import LIMIT_S
 
 
 class StuckPeer:
@@ -42,7 +43,7 @@ async def test_a_client_that_holds_up_the_link_is_cut(monkeypatch: pytest.Monkey
 
     port = ClientPort(StuckRouter(), "client-1", None, send, give_up)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             for _ in range(WAITING_FRAMES + 3):
                 await port.put(b"{}")
             await given_up.wait()

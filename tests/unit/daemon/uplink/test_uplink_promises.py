@@ -29,6 +29,7 @@ from support.hub_rig import (
     running_uplink,
     until,
 )
+from support.patience import LIMIT_S
 from support.turn_parts import TestClock
 
 HALF_OPEN_LIMIT_S = 90.0
@@ -314,7 +315,7 @@ async def test_r13_no_answer_to_a_registration_ends_the_trying(trouble: Trouble)
             await until(lambda: len(moments) >= TRIES, f"{TRIES} tries; {rig.uplink.status()}")
             assert rig.uplink.status().reason
             mended.append(lease)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(LIMIT_S):
                 await dialled.wait()
     check_gaps(moments[:TRIES], trouble)
 

@@ -23,6 +23,7 @@ from lodger_tools.box.contract import (
 )
 from lodger_tools.box.manager import BoxManager
 from support.hub_rig import until
+from support.patience import LIMIT_S
 from support.real_boxes import RealRequests, box_user_for_tests, workspace_for_tests
 from support.sandbox_users import own
 
@@ -194,7 +195,7 @@ async def test_what_is_typed_into_a_running_command_is_looked_at(daemon: Daemon)
     assert isinstance(await daemon.boxes.run_a_while(daemon.key, call, None, 0.05), StillRuns)
     await daemon.boxes.write(daemon.key, call.call_key, b"git config core.pager evil; echo typed\n")
     text = b""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LIMIT_S):
         while b"typed" not in text:
             part = await daemon.boxes.read(daemon.key, call.call_key, 0, 1000)
             assert part is not None

@@ -15,6 +15,7 @@ import pytest
 from lodger_hub.git_host.app import HostLimits
 from lodger_hub.git_host.upkeep import DEAD_LOCK_S, Checked, Upkeep, _sole, needs_tidying
 from support.git_host_server import READ_TOKEN, TOKEN, RunningHost, basic, running_git_host
+from support.patience import LIMIT_S
 
 AGENT = "agent-1"
 
@@ -75,7 +76,7 @@ def test_a_hub_without_git_says_so(hub: RunningHost, tmp_path: Path, monkeypatch
     request = urllib.request.Request(f"{hub.url(AGENT)}/info/refs?service=git-upload-pack")
     request.add_header("Authorization", basic(TOKEN))
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(request, timeout=10)
+        urllib.request.urlopen(request, timeout=LIMIT_S)
     with refused.value as answer:
         assert (answer.status, b"install git" in answer.read()) == (503, True)
 
@@ -115,7 +116,7 @@ def status(hub: RunningHost, path: str, token: str | None = TOKEN, data: bytes |
     headers = {"Authorization": basic(token)} if token else {}
     request = urllib.request.Request(hub.base_url + path, data=data, headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
             return answer.status, ""
     except urllib.error.HTTPError as error:
         return error.code, error.headers.get("WWW-Authenticate") or ""
@@ -159,13 +160,13 @@ def test_gzip_body_is_understood(hub: RunningHost) -> None:
         "Git-Protocol": "version=2",
     }.items():
         request.add_header(name, value)
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
         assert (answer.status, answer.read()) == (200, b"0000")
 
 
 def test_stalled_client_is_let_go(hub: RunningHost) -> None:
     port = int(hub.base_url.rsplit(":", 1)[1])
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as client:
         head = (
             f"POST /v1/git/{AGENT}/state.git/git-receive-pack HTTP/1.1\r\nHost: x\r\nAuthorization: {basic(TOKEN)}\r\n"
         )

@@ -12,6 +12,7 @@ import pytest
 
 from lodger_sandbox.egress.core.wire import Serve
 from support.broker_rig import DaemonSide, broker_rig, upstream
+from support.patience import LIMIT_S
 
 
 def connect(host: str, port: int, then: bytes = b"") -> bytes:
@@ -235,7 +236,7 @@ async def test_a_stranger_is_shown_out(tmp_path: Path, line: bytes) -> None:
     async with broker_rig(tmp_path) as rig:
         reader, writer = await asyncio.open_unix_connection(str(rig.path))
         writer.write(line + b"\n")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             assert await reader.read() == b""
         writer.close()
         rig.daemon.allow()
@@ -271,7 +272,7 @@ async def test_a_broker_without_daemon_and_connections_ends(tmp_path: Path) -> N
             # It carries a connection.
             await asyncio.wait_for(rig.broker._ended.wait(), 0.6)
         writer.close()
-        await asyncio.wait_for(rig.broker._ended.wait(), 10)
+        await asyncio.wait_for(rig.broker._ended.wait(), LIMIT_S)
 
 
 async def test_a_flood_of_connections_does_not_stop_the_others(tmp_path: Path) -> None:

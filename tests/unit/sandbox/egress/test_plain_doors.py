@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from lodger_sandbox.egress.core.wire import ForgetBox, ServePlain
-from support.broker_rig import LIMIT_S, Rig, broker_rig, upstream
+from support.broker_rig import Rig, broker_rig, upstream
+from support.patience import LIMIT_S
 
 
 @dataclass(slots=True)

@@ -28,6 +28,7 @@ from lodger_tools.box.contract import (
 )
 from lodger_tools.box.manager import BoxManager
 from lodger_tools.runner.wire import TO_DAEMON_PAYLOAD_LIMIT_BYTES, VERSION, encode_frame
+from support.patience import LIMIT_S
 from support.plain_runner import PlainStarter, plain_request
 
 
@@ -77,7 +78,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LIMIT_S):
         while not condition():  # noqa: ASYNC110 - what is waited for happens in another process
             await asyncio.sleep(0.005)
 
@@ -110,7 +111,7 @@ async def test_one_key_runs_once(rig: Rig) -> None:
 
 
 async def test_a_process_that_ignores_the_term_is_killed_at_the_time_limit(rig: Rig) -> None:
-    outcome = await rig.run(RunCommand("trap '' TERM; echo begun; sleep 30 & wait; wait", 0.5))
+    outcome = await rig.run(RunCommand("trap '' TERM; echo begun; sleep 30 & wait; wait", 2.0))
     assert (outcome.status, outcome.timed_out, outcome.leftovers) == ("error", True, 0)
     assert outcome.text == "begun\n"
 
@@ -130,7 +131,7 @@ async def test_cancelling_the_waiter_ends_the_processes(rig: Rig) -> None:
     begun = asyncio.Event()
     call = rig.call(RunCommand("sleep 29 & echo $!; wait"), "cancelled")
     task = asyncio.create_task(manager.run(rig.key, call, lambda data: begun.set()))
-    await asyncio.wait_for(begun.wait(), 10)
+    await asyncio.wait_for(begun.wait(), LIMIT_S)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -159,7 +160,7 @@ async def test_a_start_that_is_given_up_leaves_no_box_that_nobody_knows(rig: Rig
     manager = BoxManager(rig.boxes, plain_request, start_detached=rig.starter, watcher=watcher)
     rig.managers.append(manager)
     task = asyncio.create_task(manager.run(rig.key, rig.call(RunCommand("true"), "given up")))
-    await asyncio.wait_for(watcher.told.wait(), 10)
+    await asyncio.wait_for(watcher.told.wait(), LIMIT_S)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -217,7 +218,7 @@ async def test_a_later_daemon_adopts_the_box_and_collects_the_call(rig: Rig) -> 
     begun = asyncio.Event()
     call = rig.call(RunCommand("echo begun; while [ ! -e go ]; do sleep 0.01; done; echo ended"), "long")
     task = asyncio.create_task(first.run(rig.key, call, lambda data: begun.set()))
-    await asyncio.wait_for(begun.wait(), 10)
+    await asyncio.wait_for(begun.wait(), LIMIT_S)
     await first.aclose()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -275,11 +276,11 @@ async def test_a_box_that_dies_in_mid_call_is_lost_and_the_next_call_gets_anothe
     begun = asyncio.Event()
     call = rig.call(RunCommand("echo begun; sleep 3"))
     task = asyncio.create_task(manager.run(rig.key, call, lambda data: begun.set()))
-    await asyncio.wait_for(begun.wait(), 10)
+    await asyncio.wait_for(begun.wait(), LIMIT_S)
     rig.starter.started[0].kill()
     with pytest.raises(BoxLost):
         await task
-    rig.starter.started[0].wait(10)
+    rig.starter.started[0].wait(LIMIT_S)
     assert (await manager.run(rig.key, rig.call(RunCommand("echo again")))).text == "again\n"
 
 
@@ -382,6 +383,6 @@ async def test_a_hostile_runner_is_dropped(rig: Rig, answer: bytes) -> None:
     manager = BoxManager(rig.boxes, plain_request, start_detached=hostile)
     rig.managers.append(manager)
     with pytest.raises(BoxLost):
-        await asyncio.wait_for(manager.run(rig.key, rig.call(RunCommand("true"))), 10)
+        await asyncio.wait_for(manager.run(rig.key, rig.call(RunCommand("true"))), LIMIT_S)
     for server in servers:
         server.close()

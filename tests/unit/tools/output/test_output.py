@@ -11,6 +11,7 @@ from lodger_tools.output.core.truncation import ANY_LIMIT_CHARS, BASH_LIMIT_CHAR
 from lodger_tools.output.live import LiveOutput
 from lodger_tools.output.overflow import OverflowFolder
 from lodger_tools.redaction.core.redactor import Redactor
+from support.patience import LIMIT_S
 
 
 def test_the_limits_are_those_of_the_design() -> None:
@@ -76,7 +77,7 @@ async def test_live_output_is_redacted_whole_and_not_too_often() -> None:
     for piece in (b"a \xc3", b"\xa9 hunter2", b"-hunter2 b\n", b"\x1b[31mred"):
         live.take(piece)
     assert shown == ["a "]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(LIMIT_S):
         while len(shown) < 2:  # noqa: ASYNC110 - a timer of the loop is what is waited for
             await asyncio.sleep(0.005)
     assert shown == ["a ", "a é TOKEN=<REDACTED> b\nred"]
