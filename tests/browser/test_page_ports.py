@@ -1,13 +1,10 @@
 """A development server in a box, from the page: seen, opened, visited on an origin of its own, and closed."""
 
-import contextlib
-import os
-import socket
-
 import pytest
 
 from support.browser import Browser
 from support.page_rig import PageRig, idle, say
+from support.port_room import server_port
 from support.program_client import script
 
 pytestmark = pytest.mark.timeout(240)
@@ -17,15 +14,6 @@ let opener = String(window.opener), kept = JSON.stringify(localStorage), cookies
 document.body.append(` opener ${opener} kept ${kept} cookies [${cookies}]`);
 fetch("/whoami").then((answer) => document.body.append(` own ${answer.status}`));
 </script>"""
-
-
-def server_port() -> int:
-    """One that is free here and that a person gave: nobody is asked about those that the system chooses."""
-    for port in range(25000 + os.getpid() % 5000, 32000):
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no port is free")
 
 
 async def test_a_server_is_opened_visited_and_closed(rig: PageRig, browser: Browser) -> None:

@@ -1,11 +1,8 @@
 """A development server in a box, through whole programs: the person is asked, reaches it, and takes it away again."""
 
 import asyncio
-import contextlib
 import json
-import os
 import re
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
@@ -13,6 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from support.port_room import server_port
 from support.program_client import Conversation, Frame, bash, local_client, open_conversation, script
 from support.programs import Home, Program, World, new_world, until
 
@@ -33,15 +31,6 @@ async def world() -> AsyncIterator[World]:
 async def talking(home: Home) -> AsyncIterator[Conversation]:
     async with local_client(home.socket) as client:
         yield await open_conversation(client, cwd=home.workspace)
-
-
-def server_port() -> int:
-    """One that is free here, and none of those that the system chooses for programs: nobody is asked about these."""
-    for port in range(20000 + os.getpid() % 5000, 32000):
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no port is free")
 
 
 def _answers(port: int) -> str | None:

@@ -1,6 +1,9 @@
 """The ports room on real boxes, a clock that a test moves, and a person whose answers it gives."""
 
 import asyncio
+import contextlib
+import os
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +17,17 @@ from lodger_tools.json_value import JsonObject
 from support.hub_rig import until
 from support.real_boxes import RealRequests
 from support.turn_parts import TestClock
+
+
+def server_port(beside: int = 0) -> int:
+    """One that is free here, with so many behind it, and none of those that the system chooses for programs: nobody is
+    asked about these. Workers of a test run, which have pids beside each other, look in different places."""
+    for port in range(20000 + os.getpid() * 8 % 12000, 32700):
+        with contextlib.ExitStack() as opened, contextlib.suppress(OSError):
+            for number in range(port, port + beside + 1):
+                opened.enter_context(socket.socket()).bind(("127.0.0.1", number))
+            return port
+    raise AssertionError("no port is free")
 
 
 class Rules:

@@ -14,10 +14,11 @@ import h11
 from lodger_daemon.ports.sharing import HubAddress, HubShares
 from lodger_daemon.uplink.registration import make_tls
 from support.hub_calls import call
-from support.hub_rig import LIMIT_S, Hub, running_hub
-from support.port_room import PortRoom, port_room
+from support.hub_rig import Hub, running_hub
+from support.patience import LIMIT_S
+from support.port_room import PortRoom, port_room, server_port
 
-PORT = 18573
+PORT = server_port()
 APP = """
 import base64, hashlib, json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

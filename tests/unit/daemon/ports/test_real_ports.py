@@ -15,10 +15,11 @@ from lodger_daemon.ports.forward import CONNECTIONS, IDLE_LIMIT_S, SPARE_AFTER_S
 from lodger_daemon.ports.ports import GRANTS_FILE, NotOpened
 from lodger_tools.box.contract import BoxKey
 from support.hub_rig import until
-from support.port_room import PortRoom, port_room
+from support.patience import LIMIT_S
+from support.port_room import PortRoom, port_room, server_port
 from support.real_boxes import workspace_for_tests
 
-PORT = 18473
+PORT = server_port(beside=1)
 PYTHON_SERVER = f"echo hello >index.html; exec python3 -m http.server {PORT}"
 """On all addresses."""
 
@@ -66,7 +67,7 @@ async def room(tmp_path: Path, workspace: Path) -> AsyncIterator[PortRoom]:
 
 async def fetched(port: int) -> str:
     def fetch() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=LIMIT_S) as answer:
             return str(answer.read().decode())
 
     return await asyncio.to_thread(fetch)
@@ -149,7 +150,7 @@ async def test_it_ends_with_the_box(room: PortRoom) -> None:
         await until(lambda: room.ports.listed()[0].connections == 1, "it is connected")
         await room.manager.end(room.key)
         assert is_free(local) and room.ports.listed() == ()
-        assert await asyncio.wait_for(_until_cut(inside), 10) == b""
+        assert await asyncio.wait_for(_until_cut(inside), LIMIT_S) == b""
     assert room.audit[-1] == ("port.closed", str(PORT), "the box ended")
 
 
@@ -167,7 +168,7 @@ async def test_a_person_closes_it_and_who_was_in_is_cut_off(room: PortRoom) -> N
         await until(lambda: room.ports.listed()[0].connections == 1, "it is connected")
         await room.ports.close(room.ports.listed()[0].box, PORT)
         assert is_free(local)
-        assert await asyncio.wait_for(_until_cut(inside), 10) == b""
+        assert await asyncio.wait_for(_until_cut(inside), LIMIT_S) == b""
     await room.look()
     assert room.states() == {PORT: "denied"} and len(room.person.asked) == 1
 
@@ -341,12 +342,12 @@ async def test_connections_have_a_limit_and_silent_ones_make_room(room: PortRoom
     await until(lambda: room.ports.listed()[0].connections == CONNECTIONS, "all are in")
     reader, writer = await asyncio.open_connection("127.0.0.1", local)
     with contextlib.suppress(ConnectionResetError):
-        assert await asyncio.wait_for(reader.read(), 10) == b""
+        assert await asyncio.wait_for(reader.read(), LIMIT_S) == b""
     writer.close()
     room.clock.now += SPARE_AFTER_S
     reader, writer = await asyncio.open_connection("127.0.0.1", local)
     writer.write_eof()
-    assert await asyncio.wait_for(reader.read(), 10) == b"got 0"
+    assert await asyncio.wait_for(reader.read(), LIMIT_S) == b"got 0"
     room.clock.now += IDLE_LIMIT_S
     await room.look()
     await until(lambda: room.ports.listed()[0].connections == 0, "the silent ones are cut off")
@@ -360,7 +361,7 @@ async def test_a_server_that_is_gone_closes_who_connects(room: PortRoom) -> None
     await room.stop_server()
     reader, writer = await asyncio.open_connection("127.0.0.1", local)
     with contextlib.suppress(ConnectionResetError):
-        assert await asyncio.wait_for(reader.read(), 10) == b""
+        assert await asyncio.wait_for(reader.read(), LIMIT_S) == b""
     writer.close()
     # It comes back, as development servers do.
     await room.serve(PYTHON_SERVER, PORT)
