@@ -130,7 +130,7 @@ async def test_scripts_in_a_providers_error_never_run(rig: PageRig, browser: Bro
 async def test_scripts_in_a_waiting_message_never_run(rig: PageRig, browser: Browser) -> None:
     page = await rig.paired(browser, "phone")
     await rig.conversation(page)
-    await say(page, "slowly " + script({"numbered": 400, "delay_ms": 50}))
+    await say(page, "slowly " + script({"numbered": 400, "delay_ms": 200}))
     await page.sees("w3 ")
     await say(page, HOSTILE.format("queue"))
     await page.sees("onerror=", ".queue")

@@ -90,7 +90,7 @@ async def test_agents_are_named_put_away_and_deleted(rig: PageRig, browser: Brow
 async def test_an_agent_at_work_is_not_deleted(rig: PageRig, browser: Browser) -> None:
     page = await rig.paired(browser, "phone")
     await rig.conversation(page)
-    await say(page, script({"numbered": 400, "delay_ms": 50}))
+    await say(page, script({"numbered": 400, "delay_ms": 200}))
     await page.sees("w3 ")
     await page.press("Conversations")
     await page.sees("working", ".row")

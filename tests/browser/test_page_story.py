@@ -36,7 +36,7 @@ async def test_the_story_on_a_phone(rig: PageRig, browser: Browser) -> None:
 
 async def an_answer_streams_as_markdown(page: Page) -> None:
     text = "# Tides\n\nThe **harbour** is `deep`.\n\n```sh\nls -l\n```\n\n[a link](https://example.org/x)\n\nThe end."
-    await say(page, "Tell me. " + script({"text": text, "chunks": 20, "delay_ms": 60}))
+    await say(page, "Tell me. " + script({"text": text, "chunks": 20, "delay_ms": 150}))
     await page.sees("The harbour is deep.")
     assert "The end." not in await page.text("article.agent-message"), "all of it came at once"
     await idle(page)
@@ -117,7 +117,7 @@ async def choose(page: Page, selector: str, value: str) -> None:
 
 
 async def a_queue_is_edited_and_a_turn_stopped(rig: PageRig, page: Page) -> None:
-    await say(page, "Slowly. " + script({"numbered": 400, "delay_ms": 50}))
+    await say(page, "Slowly. " + script({"numbered": 400, "delay_ms": 200}))
     await page.sees("w3 ")
     await say(page, "first in the queue")
     await page.sees("first in the queue", ".queue")
@@ -157,7 +157,7 @@ async def whole_once(page: Page, words: int, mark: str) -> None:
 
 
 async def a_reload_in_mid_turn_loses_nothing(page: Page) -> None:
-    await say(page, "reload me " + script({"numbered": 60, "delay_ms": 60}))
+    await say(page, "reload me " + script({"numbered": 60, "delay_ms": 120}))
     await page.sees("w9 ", "article.agent-message:last-of-type")
     await page.type("textarea", "a draft")
     await page.reload()

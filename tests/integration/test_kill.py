@@ -332,8 +332,9 @@ async def test_random_moments(rigs: list[Rig], capsys: pytest.CaptureFixture[str
 
 async def test_a_model_worker_that_dies_costs_a_try_and_nothing_else(rigs: list[Rig]) -> None:
     rig = rigs[0]
-    slow = {"text": "piece by piece it comes", "chunks": 8, "delay_ms": 60}
     for moment in ("idle", "before the first chunk", "amid the text", "while a tool runs"):
+        # Long enough to be found at it.
+        slow = {"text": "piece by piece it comes", "chunks": 8, "delay_ms": 300 if moment == "amid the text" else 60}
         await rig.endpoint.reset()
         work = rig.work("long")
         work.text = f"{work.tag}: please. " + script(
@@ -350,7 +351,7 @@ async def test_a_model_worker_that_dies_costs_a_try_and_nothing_else(rigs: list[
         elif moment != "idle":
             await rig.endpoint.asked(2)
             if moment == "amid the text":
-                await asyncio.sleep(0.65)  # the endpoint's own times: 0.4 s of silence, then a piece every 60 ms
+                await asyncio.sleep(0.65)  # the endpoint's own times: 0.4 s of silence, then a piece every 300 ms
             assert await rig.endpoint.open_answers() == 1
             await slay(rig, "worker")
         await playing

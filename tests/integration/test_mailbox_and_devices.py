@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from support.patience import LIMIT_S
 from support.program_client import bash, local_client, open_conversation, remember, script
 from support.programs import Home, World, new_world, until
 
@@ -27,7 +28,7 @@ def call(url: str, token: str, method: str, path: str, body: Any = None) -> tupl
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     request = urllib.request.Request(url + path, data=data, method=method, headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as response:
             return response.status, json.loads(response.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())
@@ -171,7 +172,9 @@ async def test_e5_what_a_lost_phone_has_sent_is_dropped_and_what_it_has_begun_is
     async with local_client(a.socket) as client:
         own = await open_conversation(client, cwd=a.workspace, new=True)
         others = await open_conversation(client, cwd=a.workspace, new=True)
-        await own.say("Work. " + script({"calls": [bash("sleep 8")]}, {"text": "done"}))
+        work = bash("while [ ! -e gate ]; do sleep 0.05; done")
+        began_at = len(client.frames)
+        await own.say("Work. " + script({"calls": [work]}, {"text": "done"}))
         await until(lambda: _statuses(a, "%") != [], "the own turn runs")
         for message_id, runtime, steps in (
             ("cm-waits", own.runtime, [{"text": "harm"}]),
@@ -189,7 +192,9 @@ async def test_e5_what_a_lost_phone_has_sent_is_dropped_and_what_it_has_begun_is
         await until(lambda: _statuses(a, "cm-waits") == [("cancelled", "revoked")], "it is dropped", 10)
         await until(lambda: _statuses(a, "cm-runs") == [("answered", "cancelled")], "it is stopped", 10)
         assert asyncio.get_running_loop().time() - began < 10
-        await until(lambda: _said(a, "done"), "the turn of this machine's person goes on")
+        (a.workspace / "gate").touch()
+        await own.finished(began_at)
+        assert "".join(own.fragments(began_at)) == "done", "the turn of this machine's person goes on"
     with sqlite3.connect(f"file:{a.database}?mode=ro", uri=True, timeout=10) as database:
         rows = database.execute("SELECT actor, action, subject, detail FROM audit WHERE action = 'device.revoked'")
         assert [(*row[:3], json.loads(row[3])) for row in rows] == [

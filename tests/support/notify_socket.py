@@ -1,6 +1,7 @@
 """The service manager's end of sd_notify, owned by a test."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -57,6 +58,12 @@ class NotifySocket:
             return lines[-1] if lines and wanted(lines[-1]) else ""
 
         return str(await until(newest, f"a status line; heard: {self.words[-10:]}"))
+
+    def take_all(self) -> None:
+        """Also what has been sent and not been looked at."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._take()
 
     def _take(self) -> None:
         message = self.listener.recv(65536).decode()

@@ -242,7 +242,7 @@ async def test_a_worker_in_use_is_not_ended(
     link, clock = idle_link
     assert await one_step(link, endpoint, {"text": "a"}) == "a"
     await until(lambda: len(clock.waits) == 1, "the worker rests")
-    running = asyncio.create_task(one_step(link, endpoint, {"numbered": 3, "first_ms": 300}))
+    running = asyncio.create_task(one_step(link, endpoint, {"numbered": 3, "first_ms": 1500}))
     await asyncio.to_thread(endpoint.wait_until, lambda seen: seen[-1]["state"] == "answering")
     clock.waits[0][1].set()
     assert await running == "w0 w1 w2 "
