@@ -25,10 +25,10 @@ from lodger_tools.output.overflow import OverflowFolder
 from lodger_tools.toolbox import LodgerToolbox
 from lodger_tools.toolbox_background import BackgroundToolbox
 from lodger_tools.toolbox_contract import BackgroundCall, ToolOutcome, ToolRequest
+from support.patience import LIMIT_S
 from support.plain_runner import PlainStarter, plain_request
 from support.turn_parts import Gate, House, says
 
-LIMIT_S = 20.0
 HELD = "echo begun; read line <go; echo ended; exit 3"
 
 
@@ -381,7 +381,7 @@ async def looked(rig: Rig, call_id: str, **arguments: Json) -> str:
 async def test_a_session_shows_what_came_since_and_takes_input(rig: Rig, tty: bool) -> None:
     await rig.open()
     command = "echo one; read line; echo got $line; read line; exit 4"
-    begun = await rig.run("exec_command", cmd=command, tty=tty, login=False, yield_time_ms=250)
+    begun = await rig.run("exec_command", cmd=command, tty=tty, login=False, yield_time_ms=1500)
     assert "Process running with session ID 1" in begun.text and begun.text.endswith("Output:\none\n")
     assert "Chunk ID: " in begun.text and "Wall time: " in begun.text and "Original token count: 1" in begun.text
     request = rig.request("exec_command", cmd=command)[1]

@@ -60,7 +60,7 @@ async def test_a_call_that_takes_longer_is_left_to_run_and_its_end_can_be_had(ri
     manager = rig.daemon()
     shown: list[bytes] = []
     command = "echo begun; read line <go; echo ended; exit 3"
-    still = await manager.run_a_while(rig.key, rig.call(command), shown.append, 0.2)
+    still = await manager.run_a_while(rig.key, rig.call(command), shown.append, 1.5)
     assert still == StillRuns(b"begun\n", 6) and shown == [b"begun\n"]
     assert [(box.running_calls, box.background, box.idle_s) for box in manager.statuses()] == [(0, 1, 0.0)]
     watching = asyncio.create_task(manager.watch(rig.key, "k"))
