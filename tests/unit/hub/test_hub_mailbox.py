@@ -177,7 +177,7 @@ async def test_a_stock_machine_gets_its_mail_in_bare_frames(hub: Hub) -> None:
 
 
 async def test_a_machine_that_never_answers_does_not_hold_up_other_conversations(tmp_path: Path) -> None:
-    async with running_hub(tmp_path, limits=RelayLimits(acknowledge_s=0.1, mail_again_s=0.1)) as hub:
+    async with running_hub(tmp_path, limits=RelayLimits(acknowledge_s=0.3, mail_again_s=0.1)) as hub:
         await lease_of(hub)
         _, token = await paired(hub)
         for message_id, conversation in (("m1", "conv-1"), ("m2", "conv-1"), ("m3", "conv-2")):

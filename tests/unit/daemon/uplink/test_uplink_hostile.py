@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import re
 from collections.abc import AsyncIterator, Callable
@@ -19,7 +20,8 @@ from lodger_daemon.uplink.registration import Identity, register
 from lodger_daemon.uplink.timing import UplinkTiming
 from support.hub_rig import running_uplink, until
 
-FAST = UplinkTiming(probe_interval_s=0.1, wake_check_s=0.01, ready_limit_s=0.2, time_scale=0.001)
+FAST = UplinkTiming(probe_interval_s=0.1, wake_check_s=0.01, time_scale=0.001)
+IMPATIENT = dataclasses.replace(FAST, ready_limit_s=0.2)
 
 
 @contextlib.asynccontextmanager
@@ -216,7 +218,7 @@ async def test_a_pair_that_is_not_acknowledged_is_dialled_again(wrong: bool) -> 
             await acknowledge(socket, {**query, "connectionGeneration": "other"})
         await socket.wait_closed()
 
-    async with control_plane(PAIRED, handle) as (url, dials), running_uplink(url, "t", timing=FAST) as rig:
+    async with control_plane(PAIRED, handle) as (url, dials), running_uplink(url, "t", timing=IMPATIENT) as rig:
         await until(lambda: len(dials) >= 3, "dials")
         assert rig.router.peers == []
     assert [dial["channel"] for dial in dials[:3]] == ["control"] * 3

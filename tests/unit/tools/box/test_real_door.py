@@ -16,7 +16,7 @@ from support.real_boxes import RealRequests, workspace_for_tests
 
 pytestmark = pytest.mark.needs("bwrap")
 PORT = 3128
-CURL = "curl -sS -m 5 --proxy http://127.0.0.1:3128"
+CURL = "curl -sS -m 40 --proxy http://127.0.0.1:3128"
 
 
 class Boxed:
