@@ -43,6 +43,7 @@ FAMILIES = (
     "model request", "model answer", "memory moving refs", "memory unpacking", "memory pushing", "relay",
 )  # fmt: skip
 """Each must be died at before and after; a change that renames a wrapped function may not empty one unnoticed."""
+OTHER = "other"
 
 Victim = Literal["daemon", "hub", "starting daemon"]
 
@@ -58,6 +59,12 @@ class Kill:
         """Whether the person talks to the machine through the hub."""
         return self.victim == "hub" or self.point.seam.startswith("send to hub")
 
+    @property
+    def kin(self) -> tuple[str, Side]:
+        """The family of its seam, and the side of it."""
+        family = next((name for name in FAMILIES if self.point.seam.startswith(name)), OTHER)
+        return family, self.point.side
+
     def __str__(self) -> str:
         return f"{self.victim}, {self.kind} work, {self.point}"
 
@@ -67,6 +74,14 @@ class Report:
     hit: list[Kill] = field(default_factory=list)
     missed: list[Kill] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
+
+    def owed(self, todo: deque[Kill]) -> Kill | None:
+        """What a slow machine must do besides: a family may be left out neither because its turn never came, nor
+        because the one point of it that was tried was not passed again. Nor may nothing have been in doubt."""
+        died = {kill.kin for kill in self.hit}
+        if not self.outcomes["unknown"] and todo:
+            return todo[0]
+        return next((kill for kill in todo if kill.kin[0] != OTHER and kill.kin not in died), None)
 
     def lines(self) -> list[str]:
         told = [f"killed at {len(self.hit)} points, {len(self.missed)} not passed again; calls: {dict(self.outcomes)}"]
@@ -163,9 +178,8 @@ def in_turns(kills: list[Kill]) -> list[Kill]:
     families: dict[tuple[str, str, str], deque[Kill]] = {}
     first: dict[tuple[str, str], Kill] = {}
     for kill in kills:
-        family = next((name for name in FAMILIES if kill.point.seam.startswith(name)), "other")
-        if first.setdefault((family, kill.point.side), kill) is not kill:
-            families.setdefault((family, kill.point.side, kill.victim), deque()).append(kill)
+        if first.setdefault(kill.kin, kill) is not kill:
+            families.setdefault((*kill.kin, kill.victim), deque()).append(kill)
     ordered = list(first.values())
     while any(families.values()):
         ordered += [queue.popleft() for queue in families.values() if queue]
@@ -215,13 +229,23 @@ T = TypeVar("T")
 
 
 async def in_lanes(
-    rigs: list[Rig], todo: "deque[T]", strike_one: Callable[[Rig, T], Awaitable[None]], until_mono: float
+    rigs: list[Rig],
+    todo: "deque[T]",
+    strike_one: Callable[[Rig, T], Awaitable[None]],
+    until_mono: float,
+    owed: Callable[["deque[T]"], "T | None"] = lambda todo: None,
 ) -> None:
-    """Each rig takes the next one when it is free, until none is left or time is up."""
+    """Each rig takes the next one when it is free, until none is left or time is up, and then those that are owed."""
+
+    def following() -> "T | None":
+        if todo and time.monotonic() < until_mono:
+            return todo[0]
+        return owed(todo)
 
     async def lane(rig: Rig) -> None:
-        while todo and time.monotonic() < until_mono:
-            await strike_one(rig, todo.popleft())
+        while (one := following()) is not None:
+            todo.remove(one)
+            await strike_one(rig, one)
 
     async with asyncio.TaskGroup() as group:
         for rig in rigs:
@@ -235,7 +259,7 @@ async def test_every_named_seam(rigs: list[Rig], capsys: pytest.CaptureFixture[s
     todo = deque(kills)
     limit_s = 3600.0 if soak else NAMED_S
     try:
-        await in_lanes(rigs, todo, lambda rig, kill: strike(rig, kill, report), began + limit_s)
+        await in_lanes(rigs, todo, lambda rig, kill: strike(rig, kill, report), began + limit_s, report.owed)
     finally:
         with capsys.disabled():
             print(f"\nnamed seams, {time.monotonic() - began:.0f} s:", *report.lines(), sep="\n  ")
