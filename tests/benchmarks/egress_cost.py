@@ -1,24 +1,32 @@
 """What the egress broker costs: the delay it adds to a small request, and how much of loopback's throughput is left.
 
-Run alone: `PYTHONPATH=tests .venv/bin/python -m benchmarks.egress_cost`. It takes about 10 s. The broker is a process
-of its own, as a daemon starts it; its door listens in this network instead of a box's, which costs the same. The server
-is a process of its own too. There is no goal, the figures are told.
+`make bench` prints its table; alone it is
+
+    PYTHONPATH=tests .venv/bin/python -m benchmarks.egress_cost [--rounds 3]
+
+and takes about half a minute. The broker is a process of its own, as a daemon starts it; its door listens in this
+network instead of a box's, which costs the same. The server is a process of its own too. The ways take turns, request
+by request, so that whatever else the machine does meets each of them. There is no goal, the figures are told.
 """
 
 import argparse
 import asyncio
 import contextlib
-import json
+import os
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Final
 
+from benchmarks.report import laid_out, spread
+from benchmarks.samples import Samples, Summary
+from benchmarks.wire_client import BenchmarkError
 from lodger_daemon.network.broker_link import BrokerLink
 from lodger_daemon.network.broker_process import start_broker
 from lodger_sandbox.egress.core.allow import parse_allow_list
@@ -27,9 +35,12 @@ from lodger_sandbox.egress.core.wire import End, Ping, Serve, SetAllowList
 REQUESTS = 400
 WARM = 50
 BODY_MIB = 256
+BODIES = 3
+SMALL_BYTES = 100
 LIMIT_S = 60.0
 PIECE = bytes(256 * 1024)
 Address = tuple[str, int]
+STRAIGHT: Final = "straight"
 
 
 async def serve() -> None:
@@ -52,9 +63,13 @@ async def serve() -> None:
 
 
 @contextlib.contextmanager
-def server_process() -> Any:
+def server_process() -> Iterator[int]:
+    """The port it answers at."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.egress_cost", "--serve"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "benchmarks.egress_cost", "--serve"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
     )
     assert process.stdout is not None
     try:
@@ -99,7 +114,7 @@ def connect(there: Address, door: Address) -> tuple[Address, bytes, str]:
 
 
 WAYS: dict[str, Callable[[Address, Address], tuple[Address, bytes, str]]] = {
-    "straight": straight,
+    STRAIGHT: straight,
     "plain http": plain,
     "connect": connect,
 }
@@ -119,26 +134,86 @@ def fetch(way: str, there: Address, door: Address, size_bytes: int) -> float:
         while count := connection.recv_into(buffer):
             got += count
     if got < size_bytes:
-        raise SystemExit(f"{way}: {got} bytes came of {size_bytes}")
+        raise BenchmarkError(f"{way}: {got} bytes came of {size_bytes}")
     return time.perf_counter() - began
 
 
-def measured(way: str, there: Address, door: Address, requests: int, body_mib: int) -> dict[str, float]:
-    times_ms = [fetch(way, there, door, 100) * 1000 for _ in range(requests + WARM)][WARM:]
-    cuts = statistics.quantiles(times_ms, n=100)
-    body_s = statistics.median(fetch(way, there, door, body_mib * 1024 * 1024) for _ in range(3))
-    return {"p50_ms": round(cuts[49], 2), "p99_ms": round(cuts[98], 2), "mib_per_s": round(body_mib / body_s)}
+THROUGH: Final = ("plain http", "connect")
+HEAD: Final = (
+    "egress broker",
+    "unit",
+    "straight, median (min to max)",
+    "through it, median (min to max)",
+    "ratio",
+    "added",
+)
+ROWS: Final = (
+    ("small.p50", "ms", "{way}: small request"),
+    ("small.p99", "ms", "{way}: small request, p99"),
+    ("body", "MiB/s", "{way}: one large body"),
+)
 
 
-async def measure(requests: int, body_mib: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder, server_process() as port:
-        there = ("127.0.0.1", port)
-        async with broker_process(Path(folder) / "egress", there) as door:
-            return {way: await asyncio.to_thread(measured, way, there, door, requests, body_mib) for way in WAYS}
+class EgressCost:
+    """Samples of each way to the same server."""
+
+    def __init__(self, requests: int = REQUESTS, body_mib: int = BODY_MIB) -> None:
+        self.ways = {way: Samples() for way in WAYS}
+        self.trouble: list[str] = []
+        self._requests = requests
+        self._body_mib = body_mib
+
+    def samples(self) -> dict[str, object]:
+        """All of them, by whose they are."""
+        return {way: asdict(samples) for way, samples in self.ways.items()}
+
+    async def round(self) -> None:
+        with tempfile.TemporaryDirectory() as folder, server_process() as port:
+            there = ("127.0.0.1", port)
+            async with broker_process(Path(folder) / "egress", there) as door:
+                await asyncio.to_thread(self._measure, there, door)
+
+    def _measure(self, there: Address, door: Address) -> None:
+        small_ms: dict[str, list[float]] = {way: [] for way in WAYS}
+        for number in range(WARM + self._requests):
+            for way in WAYS:
+                took_s = fetch(way, there, door, SMALL_BYTES)
+                if number >= WARM:
+                    small_ms[way].append(took_s * 1000)
+        body_bytes = self._body_mib * 1024 * 1024
+        rates: dict[str, list[float]] = {way: [] for way in WAYS}
+        for _ in range(BODIES):
+            for way in WAYS:
+                rates[way].append(self._body_mib / fetch(way, there, door, body_bytes))
+        for way, samples in self.ways.items():
+            samples.next_round()
+            samples.add("small.p50", *small_ms[way])
+            samples.add("small.p99", statistics.quantiles(small_ms[way], n=100)[98])
+            samples.add("body", *rates[way])
+
+
+def table(cost: EgressCost) -> str:
+    """As Markdown that also reads well as plain text."""
+    cells = [HEAD]
+    for way in THROUGH:
+        for key, unit, words in ROWS:
+            straight, through = cost.ways[STRAIGHT].summary(key), cost.ways[way].summary(key)
+            both = (spread(straight), spread(through))
+            cells.append((words.format(way=way), unit, *both, *_cost(unit, straight, through)))
+    return laid_out(cells)
+
+
+def _cost(unit: str, straight: Summary | None, through: Summary | None) -> tuple[str, str]:
+    """How many times as much it is through the broker, and of a delay how much longer."""
+    if straight is None or through is None or straight.median <= 0:
+        return "", ""
+    ratio = f"{through.median / straight.median:.2f}"
+    return ratio, f"{through.median - straight.median:+.2f} ms" if unit == "ms" else ""
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="egress_cost", description="What the egress broker costs.")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--requests", type=int, default=REQUESTS)
     parser.add_argument("--mib", type=int, default=BODY_MIB)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
@@ -146,7 +221,10 @@ def main() -> int:
     if chosen.serve:
         asyncio.run(serve())
         return 0
-    print(json.dumps(asyncio.run(measure(chosen.requests, chosen.mib)), indent=2))
+    cost = EgressCost(chosen.requests, chosen.mib)
+    for _ in range(chosen.rounds):
+        asyncio.run(cost.round())
+    print(table(cost))
     return 0
 
 

@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from benchmarks import egress_cost
 from benchmarks.alone import cut_off
 from benchmarks.memory_cost import MemoryCost, tables
 from benchmarks.model_records import ModelRecords
@@ -29,12 +30,14 @@ from benchmarks.samples import Samples
 from benchmarks.scenarios import Scenarios, Sizes
 from benchmarks.server import Server
 from benchmarks.wire_client import BenchmarkError, WireClient
+from lodger_daemon.network.broker_link import BrokerGone
 
 FULL: Final = Sizes(first_turns=5, later_turns=12, tool_turns=3, streams=2, history_samples=10, idle_s=8, settle_s=2)
 QUICK: Final = Sizes(first_turns=4, later_turns=8, tool_turns=2, streams=1, history_samples=5, idle_s=3, settle_s=1)
 FULL_ROUNDS: Final = 6
 QUICK_ROUNDS: Final = 2
 FULL_MEMORY_ROUNDS: Final = 3
+FULL_EGRESS_ROUNDS: Final = 3
 MEMORY_TURNS: Final = 8
 PEER_MISSING_CODE: Final = 3
 
@@ -54,6 +57,8 @@ class Benchmark:
         self._only = only
         self.memory_cost = MemoryCost(records, MEMORY_TURNS) if self._wanted("sync") else None
         self._memory_cost_rounds = 1 if quick else FULL_MEMORY_ROUNDS
+        self.egress_cost = egress_cost.EgressCost() if self._wanted("egress") else None
+        self._egress_rounds = 1 if quick else FULL_EGRESS_ROUNDS
         self._tree = ServerTree(frozenset({records.pid}))
 
     async def round_of(self, program: Program) -> None:
@@ -78,6 +83,16 @@ class Benchmark:
                 await self.memory_cost.round()
             except (BenchmarkError, TimeoutError, OSError) as error:
                 self.memory_cost.alone.trouble.append(f"sync: {error or type(error).__name__}")
+
+    async def cost_of_egress(self) -> None:
+        """Of Lodger alone: the peer's tools reach every network by themselves."""
+        if self.egress_cost is None or not any(isinstance(program, Lodger) for program in self.programs):
+            return
+        for _ in range(self._egress_rounds):
+            try:
+                await self.egress_cost.round()
+            except (BenchmarkError, BrokerGone, TimeoutError, OSError) as error:
+                self.egress_cost.trouble.append(f"egress: {error or type(error).__name__}")
 
     def _wanted(self, part: str) -> bool:
         return not self._only or part in self._only
@@ -202,6 +217,7 @@ async def _rounds(benchmark: Benchmark, rounds: int) -> None:
             await benchmark.round_of(program)
             print(f"round {number + 1} of {rounds}, {program.name}: {time.monotonic() - began:.0f} s", flush=True)
     await benchmark.cost_of_memory()
+    await benchmark.cost_of_egress()
 
 
 def _report(benchmark: Benchmark, alone: bool, file: str) -> int:
@@ -210,15 +226,17 @@ def _report(benchmark: Benchmark, alone: bool, file: str) -> int:
     versions = ", ".join(f"{program.name} {program.version()}" for program in benchmark.programs)
     network = "loopback only" if alone else "the machine's own network"
     machine = f"{os.cpu_count()} processors, kernel {platform.release()}, Python {platform.python_version()}, {network}"
-    cost = benchmark.memory_cost
+    cost, egress = benchmark.memory_cost, benchmark.egress_cost
     broken = [f"{name}, {trouble}" for name, its in samples.items() for trouble in its.trouble]
     broken += [] if cost is None else [f"lodger, {trouble}" for trouble in cost.alone.trouble]
+    broken += [] if egress is None else [f"lodger, {trouble}" for trouble in egress.trouble]
     if file:
         whole = {
             "versions": versions,
             "machine": machine,
             "programs": {name: asdict(its) for name, its in samples.items()},
             "memory": {} if cost is None else cost.samples(),
+            "egress": {} if egress is None else egress.samples(),
         }
         Path(file).write_text(json.dumps(whole, indent=1) + "\n")
     for trouble in broken:
@@ -232,6 +250,8 @@ def _report(benchmark: Benchmark, alone: bool, file: str) -> int:
     print(verdict_line(rows))
     if cost is not None and cost.alone.rounds:
         print(f"\n{tables(cost)}")
+    if egress is not None and egress.ways[egress_cost.STRAIGHT].rounds:
+        print(f"\n{egress_cost.table(egress)}")
     return 1 if broken else 0
 
 
@@ -244,7 +264,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--peer", default="", help="the peer's command, when it is installed already")
     parser.add_argument("--json", default="", metavar="FILE", help="write every sample and note there")
     parser.add_argument(
-        "--only", default="", help="parts by comma: start,turns,tools,streams,together,history,memory,boxes,sync"
+        "--only", default="", help="parts by comma: start,turns,tools,streams,together,history,memory,boxes,sync,egress"
     )
     return parser.parse_args()
 
