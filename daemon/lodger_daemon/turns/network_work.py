@@ -5,14 +5,11 @@ from typing import Final
 
 from lodger_daemon.identity import AgentId
 from lodger_daemon.network.contract import WorkInBox
-from lodger_daemon.turns.contract import Allow, Answer
-from lodger_daemon.turns.core.events import PermissionSuggestion, StatusNote
+from lodger_daemon.turns import picking
 from lodger_daemon.turns.core.own_questions import OwnQuestion
 from lodger_daemon.turns.desk import Desk
-from lodger_daemon.turns.services import finish_regardless
 from lodger_daemon.turns.side_questions import SideQuestion, ask, desk_for
 from lodger_tools.box.contract import BoxKey
-from lodger_tools.json_value import JsonObject
 
 LIMIT_S: Final = 29.0
 """A connection waits 30 s in the broker, and one of them goes by before the question is asked."""
@@ -55,53 +52,27 @@ async def _ask(desk: Desk, hosts: tuple[str, ...]) -> frozenset[str] | None:
     given = await ask(desk, _question(desk, hosts))
     if given is None:
         return None
-    allowed = _allowed(given, hosts)
-    if isinstance(given, Allow) and given.suggestion_ids:
-        wanted = tuple(host for host in hosts if host in allowed and _suggestion_id(host) in given.suggestion_ids)
+    allowed = picking.allowed(given, hosts, "hosts")
+    if allowed_hosts := desk.services.hosts:
         # The broker ends its asking as soon as it hears of the new list, which must not cut this short.
-        await finish_regardless(_add(desk, wanted))
+        await picking.keep_for_always(
+            desk,
+            given,
+            [host for host in hosts if host in allowed],
+            allowed_hosts.add,
+            lambda host: f"{OwnQuestion.HOSTS}({host})",
+            "allowed hosts",
+        )
     return allowed
 
 
 def _question(desk: Desk, hosts: tuple[str, ...]) -> SideQuestion:
     allowed_hosts = desk.services.hosts
-    suggestions = hosts if allowed_hosts is not None and allowed_hosts.may_grow else ()
+    always = hosts if allowed_hosts is not None and allowed_hosts.may_grow else ()
     return SideQuestion(
         OwnQuestion.HOSTS,
-        _input(hosts),
+        {"hosts": [*hosts]},
         _REASON.format(hosts=" and ".join(hosts)),
         LIMIT_S,
-        tuple(PermissionSuggestion(_suggestion_id(host), f"Always let boxes reach {host}") for host in suggestions),
+        picking.suggestions(always, lambda host: f"Always let boxes reach {host}"),
     )
-
-
-async def _add(desk: Desk, hosts: tuple[str, ...]) -> None:
-    allowed_hosts = desk.services.hosts
-    if allowed_hosts is None or not hosts:
-        return
-    try:
-        await allowed_hosts.add(hosts)
-    except Exception as error:  # noqa: BLE001 - said just below
-        # Whatever keeps the list from growing, the answer that wanted it still holds.
-        desk.publish(StatusNote(f"The list of allowed hosts could not be changed: {error}", "warning"))
-        return
-    for host in hosts:
-        await desk.services.questions.rule_saved(desk.key, f"{OwnQuestion.HOSTS}({host})")
-
-
-def _allowed(given: Answer, hosts: tuple[str, ...]) -> frozenset[str]:
-    """A person may take hosts out of the question, and put none in."""
-    if not isinstance(given, Allow):
-        return frozenset()
-    if given.updated_input is None:
-        return frozenset(hosts)
-    kept = given.updated_input.get("hosts")
-    return frozenset(host for host in hosts if isinstance(kept, list) and host in kept)
-
-
-def _input(hosts: tuple[str, ...]) -> JsonObject:
-    return {"hosts": [*hosts]}
-
-
-def _suggestion_id(host: str) -> str:
-    return f"always-{host}"

@@ -6,11 +6,10 @@ from typing import Final
 from lodger_daemon.identity import AgentId
 from lodger_daemon.ports.contract import PortRules
 from lodger_daemon.questions.core.rules import DEFAULT_LIMIT_S
-from lodger_daemon.turns.contract import Allow, Answer
-from lodger_daemon.turns.core.events import PermissionSuggestion, StatusNote
+from lodger_daemon.turns import picking
+from lodger_daemon.turns.core.events import StatusNote
 from lodger_daemon.turns.core.own_questions import OwnQuestion
 from lodger_daemon.turns.desk import Desk
-from lodger_daemon.turns.services import finish_regardless
 from lodger_daemon.turns.side_questions import SideQuestion, ask, desk_for
 from lodger_tools.box.contract import BoxKey
 
@@ -36,10 +35,15 @@ class PortsAsker:
         given = await ask(desk, _question(box, tuple(ports), rules))
         if given is None:
             return None
-        allowed = _allowed(given, ports)
-        if isinstance(given, Allow) and given.suggestion_ids:
-            wanted = [port for port in ports if port in allowed and _suggestion_id(port) in given.suggestion_ids]
-            await finish_regardless(_add(desk, box, wanted, rules))
+        allowed = picking.allowed(given, ports, "ports")
+        await picking.keep_for_always(
+            desk,
+            given,
+            [port for port in ports if port in allowed],
+            lambda wanted: rules.add(box.workspace, wanted),
+            lambda port: f"{OwnQuestion.PORTS}({port} in {box.workspace})",
+            "open ports",
+        )
         return allowed
 
     def tell(self, box: BoxKey, text: str) -> None:
@@ -53,41 +57,12 @@ class PortsAsker:
 
 
 def _question(box: BoxKey, ports: tuple[int, ...], rules: PortRules) -> SideQuestion:
-    always = ports if rules.may_grow else ()
     return SideQuestion(
         OwnQuestion.PORTS,
         {"ports": [*ports], "workspace": box.workspace},
         _REASON.format(ports=" and ".join(map(str, ports))),
         DEFAULT_LIMIT_S,
-        tuple(
-            PermissionSuggestion(_suggestion_id(port), f"Always open port {port} of boxes in {box.workspace}")
-            for port in always
+        picking.suggestions(
+            ports if rules.may_grow else (), lambda port: f"Always open port {port} of boxes in {box.workspace}"
         ),
     )
-
-
-async def _add(desk: Desk, box: BoxKey, ports: Sequence[int], rules: PortRules) -> None:
-    if not ports:
-        return
-    try:
-        await rules.add(box.workspace, ports)
-    except Exception as error:  # noqa: BLE001 - said just below
-        # Whatever keeps the rule from being saved, the answer that wanted it still holds.
-        desk.publish(StatusNote(f"The list of open ports could not be changed: {error}", "warning"))
-        return
-    for port in ports:
-        await desk.services.questions.rule_saved(desk.key, f"{OwnQuestion.PORTS}({port} in {box.workspace})")
-
-
-def _allowed(given: Answer, ports: Sequence[int]) -> frozenset[int]:
-    """A person may take ports out of the question, and put none in."""
-    if not isinstance(given, Allow):
-        return frozenset()
-    if given.updated_input is None:
-        return frozenset(ports)
-    kept = given.updated_input.get("ports")
-    return frozenset(port for port in ports if isinstance(kept, list) and port in kept)
-
-
-def _suggestion_id(port: int) -> str:
-    return f"always-{port}"
