@@ -46,6 +46,7 @@ from lodger_tools.json_value import JsonObject
 from lodger_tools.permissions.core.modes import Mode
 from lodger_tools.permissions.core.verdicts import Allowed, CallToJudge, Denied, NeedsPerson, Suggestion, Verdict
 from lodger_tools.toolbox_contract import EffectUnknown, Scheduling, ToolDescription, ToolOutcome, ToolRequest
+from lodger_tools.validator.tree import Layout
 from support.patience import LIMIT_S
 
 SCHEMA: JsonObject = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
@@ -233,6 +234,7 @@ class ScriptedMemory:
     def __init__(self) -> None:
         self.head: str | None = "commit-1"
         self.text = "The person likes tea."
+        self.layout = Layout.V2
         self.news = ""
         self.prepared: list[AgentId] = []
         self.turns_ended = 0
@@ -251,7 +253,7 @@ class ScriptedMemory:
         return f"/host/{agent_id}"
 
     async def compiled(self, agent_id: AgentId) -> CompiledMemory:
-        return CompiledMemory(self.head, self.text)
+        return CompiledMemory(self.head, self.text, self.layout)
 
     def standing(self, agent_id: AgentId) -> str | None:
         return self.head

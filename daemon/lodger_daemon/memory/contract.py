@@ -8,6 +8,7 @@ from typing import Protocol
 from lodger_daemon.clock import WallTime
 from lodger_daemon.identity import AgentId
 from lodger_tools.box.contract import BoxKey
+from lodger_tools.validator.tree import Layout
 
 
 class SyncOutcome(StrEnum):
@@ -41,6 +42,7 @@ class CompiledMemory:
 
     standing: str | None
     text: str
+    layout: Layout = Layout.V2
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,9 @@ class Memory:
         if self.shared is None or not (heads := self.shared.heads(agent_id)):
             return own
         parts = await self.shared.prompt_parts(agent_id, heads)
-        return CompiledMemory(standing_of(own.standing, heads), f"{own.text}\n{parts}" if parts else own.text)
+        return replace(
+            own, standing=standing_of(own.standing, heads), text=f"{own.text}\n{parts}" if parts else own.text
+        )
 
     def standing(self, agent_id: AgentId) -> str | None:
         heads = {} if self.shared is None else self.shared.heads(agent_id)

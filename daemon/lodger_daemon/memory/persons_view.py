@@ -14,7 +14,7 @@ from lodger_daemon.memory.errors import GitFailed
 from lodger_daemon.memory.published import Published
 from lodger_tools.validator.front_matter import read_front_matter
 from lodger_tools.validator.objects import MODE_FILE, MODE_FOLDER, MODE_PROGRAM, Entry, parse_tree
-from lodger_tools.validator.tree import Layout, layout_of
+from lodger_tools.validator.tree import Layout, is_core, layout_of
 
 IMAGES: Final = {
     ".gif": "image/gif",
@@ -65,8 +65,7 @@ def _listed(published: Published, tree: str, prefix: str, layout: Layout) -> Ite
         elif entry.mode in _FILES:
             ending = PurePosixPath(path).suffix.casefold()
             if ending == ".md":
-                core = path.startswith("system/") or (layout is Layout.V2 and "/" not in path)
-                yield ListedFile(path, entry.oid, core, "markdown", "text/markdown")
+                yield ListedFile(path, entry.oid, is_core(path, layout), "markdown", "text/markdown")
             elif ending in IMAGES:
                 yield ListedFile(path, entry.oid, False, "image", IMAGES[ending])
 

@@ -18,7 +18,7 @@ from lodger_tools.validator.agent_toml import AGENT_TOML, BadAgentFile, read_age
 from lodger_tools.validator.front_matter import FrontMatter, read_front_matter
 from lodger_tools.validator.limits import DEFAULT_LIMITS
 from lodger_tools.validator.objects import MODE_FOLDER, Entry, parse_tree
-from lodger_tools.validator.tree import INDEX, Layout, layout_of
+from lodger_tools.validator.tree import INDEX, Layout, is_core, layout_of
 
 _MAX_SUMMARY_BYTES: Final = 4000
 _MAX_LISTED: Final = 20
@@ -34,13 +34,13 @@ def compile_memory(published: Published, commit: str, place: str) -> CompiledMem
             if "/" in path:
                 others.append(OtherFile(path, ""))
             continue
-        if _is_core(path, layout):
+        if is_core(path, layout):
             core.append(CoreFile(path, _front(published, entry.oid).body))
         elif not path.endswith(f"/{INDEX}"):
             shown = len(others) < MAX_TREE_LINES
             fields = _front(published, entry.oid).fields if shown else None
             others.append(OtherFile(path, (fields or {}).get("description", "")))
-    return CompiledMemory(commit, compile_text(place, core, others))
+    return CompiledMemory(commit, compile_text(place, core, others), layout)
 
 
 def shared_part(published: Published, commit: str, name: str, place: str, role: ShareRole, budget_bytes: int) -> str:
@@ -91,7 +91,8 @@ def summarise_change(published: Published, old: str, new: str, shared: str | Non
     lines = [f"- {word}: {path}" for word, path in changes[:_MAX_LISTED]]
     if len(changes) > _MAX_LISTED:
         lines.append(f"- and {len(changes) - _MAX_LISTED} more")
-    core = [path for _, path in changes if ("/" not in path or path.startswith("system/")) and path.endswith(".md")]
+    layout = layout_of(parse_tree(published.reader.read(published.commit(new).tree)[1]))
+    core = [path for _, path in changes if path.endswith(".md") and is_core(path, layout)]
     if shared is not None:
         core = [path for path in core if path == INDEX]
     if core:
@@ -119,10 +120,6 @@ def _within(lines: list[str]) -> Iterator[str]:
             yield "(more changed; read the files)"
             return
         yield line.removeprefix("++") if line.startswith("+++") else line
-
-
-def _is_core(path: str, layout: Layout) -> bool:
-    return path.startswith("system/") if layout is Layout.V1 else "/" not in path
 
 
 def _walk(published: Published, tree: str, prefix: str) -> Iterator[tuple[str, Entry]]:

@@ -292,6 +292,11 @@ def layout_of(entries: tuple[Entry, ...]) -> Layout:
     return Layout.V2
 
 
+def is_core(path: str, layout: Layout) -> bool:
+    """Whether a Markdown file stands in every prompt."""
+    return path.startswith("system/") if layout is Layout.V1 else "/" not in path
+
+
 def _named(entries: tuple[Entry, ...], name: str) -> Entry | None:
     raw = name.encode()
     return next((entry for entry in entries if entry.name == raw), None)

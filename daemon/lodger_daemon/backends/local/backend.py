@@ -349,6 +349,7 @@ class LocalBackend:
             person_instructions=standing.agent.system,
             memory_folder=self._memory_directory(standing.agent.id),
             memory_text=compiled.text,
+            memory_layout=compiled.layout,
         )
         return compile_system_prompt(facts), compiled.standing
 

@@ -7,6 +7,7 @@ import pytest
 
 from lodger_daemon.identity import ConversationId, ConversationKey
 from lodger_daemon.models.contract import AssistantMessage, ToolMessage, UserMessage
+from lodger_tools.validator.tree import Layout
 from support.turn_parts import Gate, House, calls, message, says
 from support.wire_client import Frame, WireClient, WireHouse
 
@@ -266,8 +267,10 @@ async def test_a_recompiled_prompt_is_that_of_the_next_request(wire: WireHouse) 
     await said(wire, made["id"], "one")
     wire.house.memory.text = "The person likes coffee."
     wire.house.memory.head = "commit-2"
+    wire.house.memory.layout = Layout.V1
     answer = await asking.ask("conversation_recompile", conversation_id=made["id"])
     assert "coffee" in answer["result"]
+    assert "core files stand below system/" in answer["result"]
     await wire.house.restart()
     await said(wire, made["id"], "two")
     assert wire.house.models.requests[-1].messages[0].text == answer["result"]  # type: ignore[union-attr]

@@ -69,14 +69,22 @@ def _words(content: Json) -> str:
     return _REMINDER.sub("", text).strip()
 
 
-def _memory_of(turns: list[JsonObject]) -> str:
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    text: str
+    is_older: bool
+    """Of the layout whose core files stand below system/ and bear no name."""
+
+
+def _memory_of(turns: list[JsonObject]) -> _Memory:
     """What is known: the memory in the system prompt, and facts this conversation was told since it was compiled."""
     system = "\n\n".join(_plain(turn.get("content")) for turn in turns if turn.get("role") == "system")
     found = _MEMORY.search(system)
     memory = found.group(1) if found else ""
     files = _MEMORY_FILE.findall(memory)
     told = [_fact(_words(turn.get("content"))) for turn in turns if turn.get("role") == "user"]
-    return "\n".join([*(files or [memory]), *told])
+    is_older = '<memory_file path="system/' in memory and '<memory_file path="MEMORY.md"' not in memory
+    return _Memory("\n".join([*(files or [memory]), *told]), is_older)
 
 
 def _plain(content: Json) -> str:
@@ -95,7 +103,7 @@ def _report(request: str, results: list[JsonObject]) -> Reply:
     return Say(f"Done. The result was:\n\n{shown}")
 
 
-def _answer(request: str, memory: str, offered: set[str]) -> Reply:
+def _answer(request: str, memory: _Memory, offered: set[str]) -> Reply:
     for pattern, rule in _RULES:
         if match := pattern.match(request):
             answer = rule(match, memory)
@@ -109,34 +117,34 @@ def _answer(request: str, memory: str, offered: set[str]) -> Reply:
     return Say(f"I am the practice model and have no rule for “{short}”. Say “help” to see what I can do.")
 
 
-def _run(match: re.Match[str], _memory: str) -> Reply:
+def _run(match: re.Match[str], _memory: _Memory) -> Reply:
     command = match["ticked"] or match["plain"]
     return Call("Bash", {"command": command.strip(), "description": "Run what was asked for"})
 
 
-def _read(match: re.Match[str], _memory: str) -> Reply:
+def _read(match: re.Match[str], _memory: _Memory) -> Reply:
     return Call("Read", {"file_path": _unquote(match["path"])})
 
 
-def _write(match: re.Match[str], _memory: str) -> Reply:
+def _write(match: re.Match[str], _memory: _Memory) -> Reply:
     text = _unquote(match["text"])
     return Call("Write", {"file_path": _unquote(match["path"]), "content": text + "\n"})
 
 
-def _edit(match: re.Match[str], _memory: str) -> Reply:
+def _edit(match: re.Match[str], _memory: _Memory) -> Reply:
     old, new = _unquote(match["old"]), _unquote(match["new"])
     return Call("Edit", {"file_path": _unquote(match["path"]), "old_string": old, "new_string": new})
 
 
-def _find(match: re.Match[str], _memory: str) -> Reply:
+def _find(match: re.Match[str], _memory: _Memory) -> Reply:
     return Call("Glob", {"pattern": _unquote(match["pattern"])})
 
 
-def _search(match: re.Match[str], _memory: str) -> Reply:
+def _search(match: re.Match[str], _memory: _Memory) -> Reply:
     return Call("Grep", {"pattern": _unquote(match["text"]), "output_mode": "content"})
 
 
-def _call(match: re.Match[str], _memory: str) -> Reply:
+def _call(match: re.Match[str], _memory: _Memory) -> Reply:
     try:
         arguments = json.loads(match["arguments"] or "{}")
     except ValueError:
@@ -144,25 +152,26 @@ def _call(match: re.Match[str], _memory: str) -> Reply:
     return Call(match["tool"], arguments) if isinstance(arguments, dict) else Say("Arguments must be a JSON object.")
 
 
-def _remember(match: re.Match[str], _memory: str) -> Reply:
+def _remember(match: re.Match[str], memory: _Memory) -> Reply:
     fact = match["fact"].strip()
     name = "fact-" + ("-".join(re.findall(r"[a-z0-9]+", fact.lower())[:6])[:60] or "note")
     title = " ".join(fact.split())[:80]
     # A colon or a number sign before a space would mean something in the front matter.
     described = re.sub(r"[:#](?=\s|$)", "", title)
-    page = f"---\nname: {name}\ndescription: Remembered that {described}\n---\n\n{fact}\n"
+    file, named = (f"system/{name}.md", "") if memory.is_older else (f"{name}.md", f"name: {name}\n")
+    page = f"---\n{named}description: Remembered that {described}\n---\n\n{fact}\n"
     # The fact travels quoted for the shell: it is data, whatever it holds.
     command = (
-        f'cd "$MEMORY_DIR" && printf %s {_quote(page)} > {name}.md && git add {name}.md'
+        f'cd "$MEMORY_DIR" && printf %s {_quote(page)} > {file} && git add {file}'
         f" && {{ git diff --cached --quiet || git commit --quiet -m {_quote('Remember: ' + title)}; }}"
         f" && echo '{_REMEMBERED}'"
     )
     return Call("Bash", {"command": command, "description": "Write a fact to memory and commit it"})
 
 
-def _recall(match: re.Match[str], memory: str) -> Reply:
+def _recall(match: re.Match[str], memory: _Memory) -> Reply:
     topic = set(re.findall(r"\w+", match["topic"].lower())) - _COMMON
-    lines = [line.strip() for line in memory.splitlines() if line.strip() and line.strip() != "---"]
+    lines = [line.strip() for line in memory.text.splitlines() if line.strip() and line.strip() != "---"]
     facts = [line for line in lines if not re.match(r"(#|<|Your memory is )", line)]
     hits = [line for line in facts if not topic or topic & set(re.findall(r"\w+", line.lower()))]
     if hits:
@@ -196,7 +205,7 @@ _FLAGS: Final = re.IGNORECASE | re.DOTALL
 _PLEASE: Final = r"\s*(?:please\s+)?"
 _REMEMBER: Final = re.compile(_PLEASE + r"remember(?:\s+that)?[\s:]+(?P<fact>.+)", _FLAGS)
 
-_Rule = Callable[[re.Match[str], str], Reply]
+_Rule = Callable[[re.Match[str], _Memory], Reply]
 
 _RULES: Final[tuple[tuple[re.Pattern[str], _Rule], ...]] = (
     (_REMEMBER, _remember),
