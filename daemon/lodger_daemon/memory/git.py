@@ -93,6 +93,8 @@ class Git:
             "GIT_OPTIONAL_LOCKS": "0",
             "GIT_ATTR_NOSYSTEM": "1",
             "GIT_NO_REPLACE_OBJECTS": "1",
+            # A path is data: no name of a file becomes a pattern.
+            "GIT_LITERAL_PATHSPECS": "1",
             "GIT_AUTHOR_NAME": identity.name,
             "GIT_AUTHOR_EMAIL": identity.email,
             "GIT_COMMITTER_NAME": identity.name,

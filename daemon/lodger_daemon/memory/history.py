@@ -23,8 +23,7 @@ def read_history(published: Published, head: str, limit: int, path: str | None) 
     GitFailed."""
     if path:
         path = "/".join(wanted_path(path))
-    # A path is data: after `--` and as a literal, so that no name becomes an option or a pattern.
-    only = ("--", f":(literal){path}") if path else ("--",)
+    only = ("--", path) if path else ("--",)
     output = published.git.run("log", f"--max-count={limit}", f"--format={_FORMAT}", head, *only)
     fields = output.decode("utf-8", "replace").split("\0")
     return tuple(
