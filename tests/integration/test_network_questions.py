@@ -3,6 +3,8 @@
 The name `localhost` stands for a host that nobody listed; the address behind it is listed, as it has to be.
 """
 
+import asyncio
+import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -112,3 +114,26 @@ async def test_connection_and_question_survive_a_restart(world: World, killed: b
             await decided(talk, again, behavior="allow")
             await talk.finished()
             assert talk.results()[-1] == "REACHED"
+
+
+async def test_what_a_command_in_the_background_is_refused_is_told_to_the_person_and_with_its_end(world: World) -> None:
+    """No turn runs, so nobody is asked."""
+    home = world.home("a")
+    os.mkfifo(home.workspace / "go")
+    (home.workspace / "go").chmod(0o666)
+    async with upstream(ANSWER) as there:
+        allow(home, there.port)
+        await start(world, home, await world.endpoint())
+        async with talking(home) as talk:
+            command = f"read line <go; curl -sS -m 20 --noproxy '' http://localhost:{there.port}/"
+            call = {"name": "Bash", "arguments": {"command": command, "run_in_background": True}}
+            turn = await talk.turn(script({"calls": [call]}, {"text": "started"}))
+            await asyncio.to_thread((home.workspace / "go").write_text, "on\n")
+            note = await talk.client.wait(lambda frame: "no turn ran" in str(frame.get("delta")), turn.after)
+            assert note["delta"]["message_type"] == "status"
+            assert f"localhost:{there.port}" in note["delta"]["message"]
+            told = await talk.client.wait(lambda frame: "<task-notification>" in str(frame.get("delta")), turn.after)
+            assert f"[No connection to localhost:{there.port}: it is not on the list" in str(told["delta"])
+            await talk.finished(talk.client.frames.index(told))
+            assert talk.client.of("control_request") == []
+            assert there.received == []

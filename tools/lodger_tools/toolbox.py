@@ -154,7 +154,7 @@ class LodgerToolbox:
             return ToolOutcome("error", str(error), refused=True)
         redactor = self.redactor_for(request.box.agent_id)
         live = None if on_output is None or not isinstance(operation, RunCommand) else LiveOutput(redactor, on_output)
-        refused_before = 0 if self._network is None else self._network.refused_count(request.box)
+        refused_before = self.refused_before(request.box)
         try:
             outcome = await run(call, None if live is None else live.take)
         except BoxUnavailable as error:
@@ -169,7 +169,7 @@ class LodgerToolbox:
         result = await self.result(request, operation, outcome, redactor)
         if not isinstance(operation, RunCommand):
             return result
-        return replace(result, text=result.text + await self._refusals(request.box, refused_before))
+        return replace(result, text=result.text + await self.refusals(request.box, refused_before))
 
     async def collect(self, request: ToolRequest) -> ToolOutcome | None:
         if request.tool_name == ASK_TOOL:
@@ -183,7 +183,11 @@ class LodgerToolbox:
             return None
         return await self.result(request, operation, outcome, self.redactor_for(request.box.agent_id))
 
-    async def _refusals(self, box: BoxKey, before: int) -> str:
+    def refused_before(self, box: BoxKey) -> int:
+        """To be given to `refusals` after a call."""
+        return 0 if self._network is None else self._network.refused_count(box)
+
+    async def refusals(self, box: BoxKey, before: int) -> str:
         """Some programs hide why a connection failed, so the result says it."""
         refused = () if self._network is None else await self._network.refused_since(box, before)
         if not refused:

@@ -80,6 +80,7 @@ class BackgroundToolbox:
         return None if isinstance(outcome, StillRuns) else outcome
 
     async def watch(self, call: BackgroundCall) -> BackgroundEnd | None:
+        refused_before = self._toolbox.refused_before(call.box)
         outcome = await self._boxes.watch(call.box, call.call_key)
         if outcome is None:
             return None
@@ -90,7 +91,7 @@ class BackgroundToolbox:
         path = None if shown == text else await self._toolbox.keep_whole(agent_id, COMMAND_TOOL, text)
         return BackgroundEnd(
             exit_code=outcome.exit_code,
-            text=shown,
+            text=shown + await self._toolbox.refusals(call.box, refused_before),
             overflow_path=path,
             timed_out=outcome.timed_out,
             cancelled=outcome.cancelled,

@@ -24,6 +24,11 @@ class HostAsker(Protocol):
         """
         ...
 
+    def tell(self, box: BoxKey, text: str) -> bool:
+        """Show a line in the conversation that was the last to work in this box. False = it was not shown: a turn works
+        there, whose results say what was refused, or there is no such conversation."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class WorkInBox:

@@ -19,6 +19,13 @@ GRANT_S: Final = 10 * 60.0
 DENIAL_S: Final = 60.0
 """Programs try again by themselves; a person who said no is not asked again for that."""
 
+TOLD_LIMIT: Final = 16
+"""Of one box, for as long as it lives: hosts that a person is told of because nobody could be asked."""
+_TOLD: Final = (
+    "A program in the box wanted to reach {host} and could not: no turn ran in which you could have been asked. What "
+    "is to be reached without asking stands in the settings under network.allow."
+)
+
 _log = logging.getLogger(__name__)
 
 
@@ -39,6 +46,8 @@ class HostQuestions:
         self._open: dict[str, dict[int, str]] = {}
         """By box: what its open question is about."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._told: dict[str, set[str]] = {}
+        """By box: what a person was told of."""
         self._closed = False
 
     def let_ask(self, asker: HostAsker) -> None:
@@ -53,6 +62,7 @@ class HostQuestions:
     def box_gone(self, box: str) -> None:
         self._boxes.pop(box, None)
         self._waiting.pop(box, None)
+        self._told.pop(box, None)
 
     def asked(self, ask: int, box: str, to: str) -> None:
         self._waiting.setdefault(box, {})[ask] = to
@@ -84,11 +94,17 @@ class HostQuestions:
         if self._closed or asker is None or key is None or not self._waiting.get(box):
             return
         if not asker.can_ask(key):
-            for ask in self._waiting.pop(box):
+            for ask, to in self._waiting.pop(box).items():
                 self._decide(ask, False, 0.0)
+                self._tell(box, key, asker, to)
         elif box not in self._tasks:
             task = self._tasks[box] = asyncio.create_task(self._ask(box, key, asker), name=f"hosts for {box}")
             task.add_done_callback(lambda _: self._ended(box))
+
+    def _tell(self, box: str, key: BoxKey, asker: HostAsker, to: str) -> None:
+        told = self._told.setdefault(box, set())
+        if to not in told and len(told) < TOLD_LIMIT and asker.tell(key, _TOLD.format(host=to)):
+            told.add(to)
 
     def _ended(self, box: str) -> None:
         del self._tasks[box]

@@ -6,6 +6,7 @@ from typing import Final
 from lodger_daemon.identity import AgentId
 from lodger_daemon.network.contract import WorkInBox
 from lodger_daemon.turns import picking
+from lodger_daemon.turns.core.events import StatusNote
 from lodger_daemon.turns.core.own_questions import OwnQuestion
 from lodger_daemon.turns.desk import Desk
 from lodger_daemon.turns.side_questions import SideQuestion, ask, desk_for
@@ -27,6 +28,16 @@ class NetworkAsker:
 
     def can_ask(self, box: BoxKey) -> bool:
         return desk_for(box, self._desks_of(AgentId(box.agent_id))) is not None
+
+    def tell(self, box: BoxKey, text: str) -> bool:
+        desks = tuple(self._desks_of(AgentId(box.agent_id)))
+        if any(_work_of(desk, box) is not None for desk in desks):
+            return False
+        last = next((desk for desk in desks if desk.work is None and desk.last_box == box), None)
+        if last is None or last.stopping:
+            return False
+        last.publish(StatusNote(text, "info"))
+        return True
 
     def work_in(self, box: BoxKey) -> tuple[WorkInBox, ...]:
         """The turns that work in a box now; for the audit log."""

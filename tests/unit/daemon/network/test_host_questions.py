@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from lodger_daemon.network.host_questions import DENIAL_S, GATHER_S, GRANT_S, HostQuestions
+from lodger_daemon.network.host_questions import DENIAL_S, GATHER_S, GRANT_S, TOLD_LIMIT, HostQuestions
 from lodger_tools.box.contract import BoxKey
 from support.hub_rig import until
 from support.turn_parts import TestClock
@@ -22,6 +22,8 @@ class Person:
         self.asked: list[tuple[BoxKey, tuple[str, ...]]] = []
         self.answers: list[asyncio.Future[frozenset[str] | None]] = []
         self.taken_back = 0
+        self.listens = True
+        self.told: list[tuple[BoxKey, str]] = []
 
     def can_ask(self, box: BoxKey) -> bool:
         return self.there
@@ -34,6 +36,11 @@ class Person:
         except asyncio.CancelledError:
             self.taken_back += 1
             raise
+
+    def tell(self, box: BoxKey, text: str) -> bool:
+        if self.listens:
+            self.told.append((box, text))
+        return self.listens
 
 
 class Table:
@@ -95,10 +102,27 @@ async def test_a_question_nobody_waits_for_is_taken_back(table: Table) -> None:
     assert table.decided == []
 
 
-async def test_where_nobody_can_be_asked_the_answer_is_no_at_once(table: Table) -> None:
+async def test_where_nobody_can_be_asked_the_answer_is_no_at_once_and_is_told_once(table: Table) -> None:
+    table.person.there = table.person.listens = False
+    table.questions.asked(99, "box", A)
+    assert table.decided.pop() == (99, False, 0.0)
+    # What nobody was told of is not told already.
+    table.person.listens = True
+    for number, host in enumerate((A, A, B)):
+        table.questions.asked(number, "box", host)
+    assert (table.decided, table.person.asked) == ([(number, False, 0.0) for number in range(3)], [])
+    assert [(box, A in text, B in text) for box, text in table.person.told] == [(KEY, True, False), (KEY, False, True)]
+
+
+async def test_a_box_that_tries_every_host_does_not_bury_the_person_in_lines(table: Table) -> None:
     table.person.there = False
-    table.questions.asked(1, "box", A)
-    assert (table.decided, table.person.asked) == ([(1, False, 0.0)], [])
+    for number in range(TOLD_LIMIT * 3):
+        table.questions.asked(number, "box", f"h{number}.test:443")
+    assert len(table.person.told) == TOLD_LIMIT
+    table.questions.box_gone("box")
+    table.questions.box_known("box", KEY)
+    table.questions.asked(1_000, "box", A)
+    assert len(table.person.told) == TOLD_LIMIT + 1
 
 
 async def test_an_answer_that_does_not_come_is_no_and_is_not_kept(table: Table) -> None:

@@ -32,6 +32,9 @@ class Nobody:
     async def ask_about_hosts(self, box: BoxKey, hosts: Sequence[str]) -> frozenset[str] | None:
         raise AssertionError("nobody is there")
 
+    def tell(self, box: BoxKey, text: str) -> bool:
+        return False
+
 
 class Daemon:
     """Boxes and network of one daemon's life."""

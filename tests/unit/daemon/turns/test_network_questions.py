@@ -15,7 +15,7 @@ from lodger_daemon.network.contract import WorkInBox
 from lodger_daemon.service.persons_hosts import PersonsHosts
 from lodger_daemon.service.settings import load_settings
 from lodger_daemon.service.settings_file import SettingsFile
-from lodger_daemon.turns.contract import Allow, Deny
+from lodger_daemon.turns.contract import Allow, Deny, StartRuntime
 from lodger_daemon.turns.core import events as seen
 from lodger_daemon.turns.core.own_questions import OwnQuestion
 from lodger_sandbox.egress.core.allow import AllowList
@@ -263,3 +263,30 @@ async def test_a_call_that_a_restarted_daemon_waits_for_is_known(house: House) -
     [work] = house.conversations.network_asker.work_in(box(house))
     assert work.calls == ("c1",)
     assert work.turn_id is not None
+
+
+def notes(house: House) -> list[str]:
+    return [event.message for event in house.events if isinstance(event, seen.StatusNote)]
+
+
+async def test_what_is_refused_without_a_turn_is_told_where_the_last_turn_worked(house: House) -> None:
+    gate = await call_runs(house, can_answer_questions=False)
+    tell = house.conversations.network_asker.tell
+    assert not tell(box(house), "amid the turn")
+    gate.opened.set()
+    await house.settled()
+    assert not tell(replace(box(house), workspace="/elsewhere"), "of another box")
+    assert not tell(replace(box(house), agent_id="agent-other"), "of another agent")
+    assert notes(house) == []
+    assert tell(box(house), "without a turn")
+    # Another conversation of the agent works in the same box: what was refused is in its results.
+    first = house.key
+    house.key = (await house.conversations.start_runtime(StartRuntime(agent_id=first.agent_id))).key
+    house.models.play(calls("other"), says("done"))
+    other = house.toolbox.gates["other"] = Gate()
+    await house.say("go", "m2", can_answer_questions=False)
+    await other.reached.wait()
+    assert not tell(box(house), "amid the other's turn")
+    other.opened.set()
+    await house.settled()
+    assert notes(house) == ["without a turn"]
