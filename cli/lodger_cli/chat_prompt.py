@@ -7,11 +7,12 @@ import os
 import sys
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.history import FileHistory, InMemoryHistory
+from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.patch_stdout import patch_stdout
@@ -24,19 +25,29 @@ class Left(Exception):
     """The person pressed Ctrl-C."""
 
 
+class _KeysAsPressed(Vt100Input):
+    """Also while something is written above the line that is being typed, for which the library would have the terminal
+    read in lines: what is pressed at that moment comes afterwards, and Ctrl-D does not stay with the terminal."""
+
+    def cooked_mode(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
 class ChatPrompt:
     """Reads one thing at a time. Cancelling a read keeps what was typed for the next."""
 
     def __init__(self, history: Path) -> None:
         depth = None if coloured(sys.stdout) else ColorDepth.MONOCHROME
+        keys = _KeysAsPressed(sys.stdin)
         self._session: PromptSession[str] = PromptSession(
             history=_history(history),
             multiline=True,
             key_bindings=_keys(),
             prompt_continuation="  ",
             color_depth=depth,
+            input=keys,
         )
-        self._answers: PromptSession[str] = PromptSession(history=InMemoryHistory(), color_depth=depth)
+        self._answers: PromptSession[str] = PromptSession(history=InMemoryHistory(), color_depth=depth, input=keys)
         self._draft = ""
 
     async def message(self) -> str | None:
