@@ -274,8 +274,10 @@ class Writers:
     async def _settle_or_later(self, writer_id: WriterId, why: str) -> Writer:
         try:
             return await self._settle(writer_id, why)
-        except FAULTS as fault:
-            _log.warning("%s waits: %s", writer_id, fault)
+        except WriterRefused:
+            raise
+        except Exception as fault:  # noqa: BLE001 - told whole in the log
+            _tell(writer_id, fault)
             self._own(self._keep_settling(writer_id, why, first_wait_s=_AGAIN_S))
             return await self._known(writer_id)
 
@@ -292,8 +294,8 @@ class Writers:
                 return
             except WriterRefused:
                 return
-            except FAULTS as fault:
-                _log.warning("%s waits: %s", writer_id, fault)
+            except Exception as fault:  # noqa: BLE001 - told whole in the log
+                _tell(writer_id, fault)
             wait_s = min(max(wait_s * 2, _AGAIN_S), 3600.0)
 
     async def _settle(self, writer_id: WriterId, why: str, *, only: WriterState | None = None) -> Writer:
@@ -340,3 +342,11 @@ class Writers:
 
 def _whole_main(published: Published, head: str) -> tuple[str, bytes, Identity]:
     return head, published.pack_of((head,), ()), published.identity
+
+
+def _tell(writer_id: WriterId, fault: Exception) -> None:
+    """One that passes in a line. One of ours is told whole, and passes, too: an open writer lets no other begin."""
+    if isinstance(fault, FAULTS):
+        _log.warning("%s waits: %s", writer_id, fault)
+    else:
+        _log.error("%s waits after a fault of ours", writer_id, exc_info=fault)

@@ -1,6 +1,7 @@
 """Background writers: what they commit is merged over whatever main has become, and nothing of theirs is lost."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from lodger_daemon.memory.work_tree_merge import Landed, merge
 from support.git_host_server import TOKEN, RunningHost
 from support.memory_machines import AGENT, note
 from support.plain_boxes import agent_git
-from support.writer_machines import WriterMachine, at_rest, write_in, writer_machine
+from support.writer_machines import WriterMachine, at_rest, make_writers, write_in, writer_machine
 
 
 @pytest.fixture
@@ -261,6 +262,29 @@ async def test_without_a_box_it_waits_and_nothing_is_lost(here: WriterMachine) -
     here.machine.boxes.broken = False
     assert (await here.writers.cancel(opened.id, "")).state is WriterState.MERGED
     assert "Likes tea." in published(here, "learnt.md")
+
+
+@pytest.mark.parametrize(
+    "seam", ["after taking in a writer's commits", "after noting how a writer ended", "before removing a writer's tree"]
+)
+async def test_a_fault_of_ours_keeps_no_writer_open(here: WriterMachine, seam: str) -> None:
+    faults = [KeyError("nobody thought of it")]
+
+    def fault_once(place: str) -> None:
+        if place == seam and faults:
+            raise faults.pop()
+
+    writers = make_writers(here.machine, here.database, fault_once)
+    opened = await writers.open(AGENT, WriterKind.REFLECTION)
+    write_in(opened, "learnt.md", note("Likes tea."))
+    await writers.done(opened.id, "done")
+    assert not faults
+    with contextlib.suppress(WriterRefused):
+        await writers.cancel(opened.id, "once more, before its minute is over")
+    assert (await here.record(opened.id)).state is WriterState.MERGED
+    assert "Likes tea." in published(here, "learnt.md")
+    await writers.aclose()
+    await here.writers.open(AGENT, WriterKind.REFLECTION)
 
 
 async def test_a_conflict_that_waits_for_somebody_is_not_decided_by_one_who_does_not_know(
