@@ -1,5 +1,6 @@
 """Randomness as an argument: jitter and identifiers come from one source, which a test seeds."""
 
+import os
 import random
 import uuid
 from typing import Protocol
@@ -24,7 +25,10 @@ class SystemRng:
         return random.random()  # noqa: S311 - jitter, not a secret
 
     def uuid(self) -> str:
-        return str(uuid.uuid4())
+        # In a fraction of the time of `uuid.uuid4`: the envelope of each frame has one.
+        digits = os.urandom(16).hex()
+        variant = "89ab"[int(digits[16], 16) % 4]
+        return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
 
 class SeededRng:
