@@ -200,9 +200,10 @@ class WatchedRouter:
         self._daemon = daemon
 
     def open(self, send: Any, label: str, **options: Any) -> Any:
-        async def watched(frame: bytes) -> None:
-            self._daemon.watch(from_json(frame))
-            await send(frame)
+        async def watched(frames: list[bytes]) -> None:
+            for frame in frames:
+                self._daemon.watch(from_json(frame))
+            await send(frames)
 
         return self._daemon.router.open(watched, label, **options)
 

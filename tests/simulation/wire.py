@@ -71,10 +71,13 @@ class Wire:
         finally:
             await self._connection.close()
 
-    async def _send_down(self, frame: bytes) -> None:
+    async def _send_down(self, frames: list[bytes]) -> None:
+        for frame in frames:
+            self._send_one_down(from_json(frame))
+
+    def _send_one_down(self, parsed: Frame) -> None:
         if self.broken:
             raise ConnectionError("the socket is gone")
-        parsed: Frame = from_json(frame)
         self._daemon.watch(parsed)
         if self.silent:
             return

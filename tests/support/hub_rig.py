@@ -16,7 +16,7 @@ from lodger_daemon.clock import Clock, WallTime
 from lodger_daemon.randomness import SeededRng
 from lodger_daemon.system_clock import SystemClock
 from lodger_daemon.uplink.link import Uplink
-from lodger_daemon.uplink.router import FramePeer, SendFrame
+from lodger_daemon.uplink.router import FramePeer, SendFrames
 from lodger_daemon.uplink.timing import UplinkTiming
 from lodger_hub.options import HubOptions, LanListener, RelayLimits
 from lodger_hub.reach import Reach
@@ -134,7 +134,7 @@ def hub_in_a_thread(state: Path) -> Iterator[Hub]:
 class EchoPeer:
     """Answers each frame with itself, marked."""
 
-    send: SendFrame
+    send: SendFrames
     label: str
     wire_name: str | None
     cut: Callable[[], None] | None
@@ -152,7 +152,7 @@ class EchoPeer:
             self.cut()
             return
         for number in range(content.get("answers", 1)):
-            await self.send(json.dumps({**content, "answer": number}).encode())
+            await self.send([json.dumps({**content, "answer": number}).encode()])
 
     async def close(self) -> None:
         self.closed = True
@@ -164,7 +164,7 @@ class EchoRouter:
 
     def open(
         self,
-        send: SendFrame,
+        send: SendFrames,
         label: str,
         *,
         wire_name: str | None = None,

@@ -40,12 +40,16 @@ class WireClient:
     was_cut: bool = False
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     connection: ClientConnection = field(init=False)
+    sends: list[int] = field(default_factory=list)
+    """How many frames came together, each time."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def take(self, frame: bytes) -> None:
-        await self.gate.wait()
-        self.frames.append(json.loads(frame))
-        self._changed.set()
+    async def take(self, frames: list[bytes]) -> None:
+        self.sends.append(len(frames))
+        for frame in frames:
+            await self.gate.wait()
+            self.frames.append(json.loads(frame))
+            self._changed.set()
 
     def cut(self) -> None:
         self.was_cut = True

@@ -30,6 +30,9 @@ SEND_LIMIT_S: Final = 90.0
 FRAMES_PER_LIMIT: Final = 8
 """How many frames share one limit: the slowest reader that is kept takes one in 11 s."""
 
+WRITE_BYTES: Final = 32 * 1024
+"""So much leaves at once, and the frame that reaches it: more would copy much to save little."""
+
 STALL_S: Final = 2.0
 """A client with too many frames waiting is cut only if it took none for so long: a model's burst of a thousand small
 chunks arrives within one turn of the event loop and says nothing about the reader."""
@@ -43,7 +46,7 @@ SCOPES_LIMIT: Final = 1024
 Work = Callable[[], Coroutine[None, None, None]]
 """A command's work, begun by calling it."""
 
-SendFrame = Callable[[bytes], Awaitable[None]]
+SendFrames = Callable[[list[bytes]], Awaitable[None]]
 
 NAME_LIMIT_CHARS: Final = 64
 """Of what a client calls itself."""
@@ -87,7 +90,7 @@ class ClientConnection:
         renderer: SharedRenderer,
         traits: ConnectionTraits,
         handle: "Callable[[ClientConnection, bytes], Awaitable[None]]",
-        send: SendFrame,
+        send: SendFrames,
         cut: Callable[[], None] | None,
         closed: "Callable[[ClientConnection], None]",
     ) -> None:
@@ -297,16 +300,24 @@ class ClientConnection:
         # Setting a limit for each frame would cost as much as making the frame.
         async with asyncio.timeout(SEND_LIMIT_S) as limit:
             sent = 0
-            while (item := self._queue.take()) is not None:
-                frame = await self._device_frame(item) if isinstance(item, DeviceRequest) else self._finished(item)
-                if frame is None:
-                    continue
-                await self._send(frame)
+            while frames := await self._next_frames(FRAMES_PER_LIMIT - sent % FRAMES_PER_LIMIT):
+                await self._send(frames)
                 self._last_sent = self.services.clock.mono()
-                sent += 1
+                sent += len(frames)
                 if sent % FRAMES_PER_LIMIT == 0:
                     limit.reschedule(now() + SEND_LIMIT_S)
                     self._drained.set()
+
+    async def _next_frames(self, most: int) -> list[bytes]:
+        """What may leave together; nothing when nothing waits."""
+        frames: list[bytes] = []
+        size_bytes = 0
+        while len(frames) < most and size_bytes < WRITE_BYTES and (item := self._queue.take()) is not None:
+            frame = await self._device_frame(item) if isinstance(item, DeviceRequest) else self._finished(item)
+            if frame is not None:
+                frames.append(frame)
+                size_bytes += len(frame)
+        return frames
 
     def _finished(self, item: Body | bytes) -> bytes:
         if isinstance(item, bytes):

@@ -8,7 +8,7 @@ from typing import Final, assert_never
 
 from lodger_daemon.clients import answers, conversation_changes, device, inputs, listings, opening
 from lodger_daemon.clients.answers import NOT_SERVED
-from lodger_daemon.clients.connection import ClientConnection, ConnectionTraits, SendFrame
+from lodger_daemon.clients.connection import ClientConnection, ConnectionTraits, SendFrames
 from lodger_daemon.clients.external_tools import reserved_names
 from lodger_daemon.clients.info import app_server_info
 from lodger_daemon.clients.services import Answering, ClientServices
@@ -74,7 +74,7 @@ class Router:
 
     def open(
         self,
-        send: SendFrame,
+        send: SendFrames,
         label: str,
         *,
         local: bool = False,
@@ -85,7 +85,7 @@ class Router:
         """A client has come.
 
         Args:
-            send: Hands one frame to the transport; an exception of it ends the connection.
+            send: Hands some frames to the transport, in order; an exception of it ends the connection.
             label: Names the client in logs.
             local: It came over this machine's own sockets, where provider keys may be set.
             wire_name: `current_connection_id` of its device status; the label if absent.

@@ -40,11 +40,12 @@ class ClientPort:
         self._peer: FramePeer = router.open(self.send, label, wire_name=wire_name, device_id=device_id, cut=self._cut)
         self._task = asyncio.create_task(self._feed(), name=f"uplink {label}")
 
-    async def send(self, frame: bytes) -> None:
+    async def send(self, frames: list[bytes]) -> None:
         """To the client. Raises: LinkLost."""
-        if not self._open:
-            raise LinkLost
-        await self._send(frame)
+        for frame in frames:
+            if not self._open:
+                raise LinkLost
+            await self._send(frame)
 
     async def put(self, frame: bytes) -> None:
         """From the client. Waits while the daemon is too far behind with its frames, up to `HOLD_UP_LIMIT_S`."""

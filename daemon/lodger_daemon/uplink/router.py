@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-SendFrame = Callable[[bytes], Awaitable[None]]
-"""Send one frame to the client. Raises: LinkLost when it cannot; the peer is closed then."""
+SendFrames = Callable[[list[bytes]], Awaitable[None]]
+"""Send some frames to the client, in order. Raises: LinkLost when it cannot; the peer is closed then."""
 
 
 class FramePeer(Protocol):
@@ -42,7 +42,7 @@ class HubHearer(Protocol):
 class FrameRouter(Protocol):
     def open(
         self,
-        send: SendFrame,
+        send: SendFrames,
         label: str,
         *,
         wire_name: str | None = None,
@@ -52,7 +52,7 @@ class FrameRouter(Protocol):
         """A client has come.
 
         Args:
-            send: Hands one frame to the client.
+            send: Hands some frames to the client, in order.
             label: Names the client in logs.
             wire_name: The connection id under which the hub knows this machine.
             device_id: The hub's id of the device the client is on, if it knows one.

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lodger_daemon.clients.connection import FRAMES_PER_LIMIT, WRITE_BYTES
 from lodger_daemon.identity import ConversationKey, MessageId, RunId
 from lodger_daemon.store import event_rows
 from lodger_daemon.turns.contract import ConversationSnapshot, Receipt, Submission
@@ -344,3 +345,17 @@ async def test_a_legacy_message_runs_without_an_acknowledgement(wire: WireHouse)
     await client.say(frame)
     await finished(client)
     assert not client.of("input_accepted")
+
+
+async def test_what_waits_leaves_together_up_to_a_number_and_a_size(wire: WireHouse) -> None:
+    client = wire.client()
+    for number in range(2 * FRAMES_PER_LIMIT + 3):
+        client.connection.respond_bytes(b'{"n":%d}' % number)
+    await client.until(lambda: len(client.frames) == 2 * FRAMES_PER_LIMIT + 3)
+    assert client.sends == [FRAMES_PER_LIMIT, FRAMES_PER_LIMIT, 3]
+    assert [frame["n"] for frame in client.frames] == [*range(2 * FRAMES_PER_LIMIT + 3)]
+    client.sends.clear()
+    for _ in range(4):
+        client.connection.respond_bytes(b'{"text":"%s"}' % (b"x" * (WRITE_BYTES // 2)))
+    await client.until(lambda: len(client.sends) == 2)
+    assert client.sends == [2, 2]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from lodger_daemon.uplink.port import WAITING_FRAMES, ClientPort
-from lodger_daemon.uplink.router import FramePeer, SendFrame
+from lodger_daemon.uplink.router import FramePeer, SendFrames
 from support.patience import LIMIT_S
 
 
@@ -22,7 +22,7 @@ class StuckPeer:
 class StuckRouter:
     def open(
         self,
-        send: SendFrame,
+        send: SendFrames,
         label: str,
         *,
         wire_name: str | None = None,
