@@ -27,19 +27,21 @@ KILL = "tests/integration/test_kill.py"
 MEMORY = "tests/integration/memory"
 NEWCOMER = "tests/integration/test_newcomer.py"
 """Needs a browser too."""
-REAL_PROCESSES = (
+PROGRAMS = (
+    "tests/unit/cli/test_ask.py",
     "tests/unit/cli/test_chat_in_a_terminal.py",
-    "tests/unit/daemon/ports/test_real_ports.py",
+    "tests/unit/cli/test_sandbox_run.py",
     "tests/unit/sandbox/test_groups_in_boxes.py",
 )
-"""The slowest of the unit tests: a kernel, servers in boxes, daemons behind a terminal. Each file is one worker's."""
+"""The slowest of the unit tests: commands as a person types them, each with its daemon, and a kernel of its own. They
+go with the attacks, where each file is one worker's and starts what it shares once."""
 SUITES = (
-    Suite("unit", ("tests/unit", *(f"--ignore={path}" for path in REAL_PROCESSES)), 480, workers=2),
+    Suite("unit", ("tests/unit", *(f"--ignore={path}" for path in PROGRAMS)), 480, workers=2),
     Suite("story", ("tests/integration", f"--ignore={KILL}", f"--ignore={MEMORY}", f"--ignore={NEWCOMER}"), 600),
     Suite("memory", (MEMORY,), 420),
     Suite("kill", (KILL,), 420),
     Suite("simulator", ("tests/simulation",), 300),
-    Suite("attacks", ("tests/attacks", *REAL_PROCESSES, "--dist=loadfile"), 480, workers=2),
+    Suite("attacks", ("tests/attacks", *PROGRAMS, "--dist=loadfile"), 480, workers=2),
     Suite("browser", ("tests/browser", NEWCOMER), 480),
 )
 
