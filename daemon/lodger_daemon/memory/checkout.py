@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from lodger_daemon.memory.checkout_scripts import INSTALL, PRE_COMMIT, PRE_PUSH, RECEIVE, UPDATE
+from lodger_daemon.memory.checkout_scripts import INSTALL, PRE_PUSH, RECEIVE, UPDATE, pre_commit
 from lodger_daemon.memory.core.commits import Identity
 from lodger_daemon.randomness import Rng
 from lodger_tools.box.contract import BoxCall, Boxes, BoxKey, BoxOutcome, ReadHead, RunProgram
@@ -36,9 +36,14 @@ class CheckoutAnswer:
 
 
 class Checkout:
-    """Raises, from every method: BoxUnavailable, BoxLost."""
+    """Raises, from every method: BoxUnavailable, BoxLost.
 
-    def __init__(self, boxes: Boxes, inside: str, agent_id: str, rng: Rng) -> None:
+    Args:
+        shared: whether it is of a memory that agents share.
+    """
+
+    def __init__(self, boxes: Boxes, inside: str, agent_id: str, rng: Rng, *, shared: bool = False) -> None:
+        self._shared = shared
         self.inside = inside
         self._boxes = boxes
         self.agent_id = agent_id
@@ -72,7 +77,7 @@ class Checkout:
 
     async def install(self, box: BoxKey, commit: str, pack: bytes, identity: Identity) -> CheckoutAnswer:
         """Make the repository with `commit`; a half-made one from a crash is finished."""
-        arguments = (commit, identity.name, identity.email, PRE_COMMIT, PRE_PUSH)
+        arguments = (commit, identity.name, identity.email, pre_commit(self._shared), PRE_PUSH)
         return await self._script(box, INSTALL, arguments, pack)
 
     async def receive(self, box: BoxKey, pack: bytes, theirs: str | None = None) -> CheckoutAnswer:

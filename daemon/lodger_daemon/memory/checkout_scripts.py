@@ -3,7 +3,7 @@ maybe more. Whatever an agent planted there runs in its own box, where the agent
 
 from typing import Final
 
-PRE_COMMIT: Final = """#!/bin/sh
+_PRE_COMMIT: Final = """#!/bin/sh
 # Quick advice before a commit; the same rules are applied again before it is published.
 program=/run/lodger/validator/hook.py
 [ -f "$program" ] && command -v python3 >/dev/null 2>&1 || exit 0
@@ -14,6 +14,12 @@ PRE_PUSH: Final = """#!/bin/sh
 echo "There is nothing to push here: a commit on main is published when the command that made it returns." >&2
 exit 1
 """
+
+
+def pre_commit(shared: bool) -> str:
+    """The hook of a checkout: of a memory that agents share, or of an agent's own."""
+    return _PRE_COMMIT.replace('"$program"\n', '"$program" --shared\n') if shared else _PRE_COMMIT
+
 
 _UNDO: Final = r"""
 # An update that was killed, or for whose files there was no room, leaves some of them written and others not. What it

@@ -354,7 +354,7 @@ class SharedMemories:
         reads = role is ShareRole.READ
         # The agent's own boxes cannot change what it may only read, so a box of its own brings that along.
         own_box = BoxKey(agent_id, checkout_here, BoxProfile.MEMORY_WORKER)
-        checkout = Checkout(works.boxes, checkout_here if reads else place, agent_id, works.rng)
+        checkout = Checkout(works.boxes, checkout_here if reads else place, agent_id, works.rng, shared=True)
         room = AgentRoom(
             published,
             checkout,

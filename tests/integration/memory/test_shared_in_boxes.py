@@ -1,100 +1,24 @@
 """Shared memories in real boxes, as the daemon makes them: what is attached is there at the next command, and what an
 agent may only read it cannot write, whatever it tries."""
 
-import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.contract import AgentCard, ImportReport
-from lodger_daemon.memory.memory import Memory
-from lodger_daemon.memory.remote import MemoryRemote
-from lodger_daemon.memory.shared_memories import SharingPlaces
-from lodger_daemon.memory.shared_remote import SharingHub
-from lodger_daemon.paths import Paths
 from lodger_daemon.randomness import SystemRng
-from lodger_daemon.service.box_requests import BoxRequests
-from lodger_daemon.service.settings import Settings
-from lodger_daemon.system_clock import SystemClock
-from lodger_protocol.shared_names import shared_name_fault
-from lodger_tools.box.contract import BoxCall, BoxKey, BoxOutcome, RunCommand
-from lodger_tools.box.manager import BoxManager
-from lodger_tools.output.overflow import OverflowFolder, OverflowOwner
+from lodger_tools.box.contract import BoxCall, BoxKey, RunCommand
+from support.boxed_daemon import ADA, BoxedDaemon, boxed_daemon
 from support.hub_rig import Hub, running_hub, until
-from support.real_boxes import box_user_for_tests, workspace_for_tests
+from support.real_boxes import workspace_for_tests
 from support.shared_machines import NAME, SharingMachine, head_of, share
 
-ADA = AgentId("agent-ada")
 FILE = "---\\nname: x\\ndescription: about x\\n---\\n\\nhello\\n"
 COMMIT = f"printf -- '{FILE}' > x.md && git add -A && git commit -q -m x"
 
 
-@dataclass(slots=True)
-class Daemon:
-    memory: Memory
-    boxes: BoxManager
-    box: BoxKey
-    place: str
-    """Where the agent finds the shared memory."""
-
-    async def runs(self, command: str) -> BoxOutcome:
-        call = BoxCall(SystemRng().uuid(), RunCommand(command, 60.0), self.box.workspace)
-        return await self.boxes.run(self.box, call)
-
-    async def brings_in(self) -> ImportReport:
-        return await self.memory.import_commits(ADA, self.box)
-
-    async def looks(self) -> None:
-        assert self.memory.shared is not None
-        self.memory.sharing_announced(ADA)
-        await self.memory.shared.looked(ADA, 60)
-        for one in self.memory.shared.of(ADA).values():
-            await one.sync.settled(60)
-
-    async def hears(self, hub: Hub) -> None:
-        assert self.memory.shared is not None
-        self.memory.shared_head_announced(NAME, head_of(hub))
-        await self.memory.shared.looked(ADA, 60)
-        await self.memory.shared.one(ADA, NAME).sync.settled(60)
-
-    async def ends_turn(self) -> None:
-        self.memory.turn_ended(ADA, self.box)
-        assert self.memory.shared is not None
-        await self.memory.shared.one(ADA, NAME).sync.settled(60)
-
-
-@asynccontextmanager
-async def daemon(folder: Path, workspace: Path, hub: Hub) -> AsyncIterator[Daemon]:
-    user = box_user_for_tests()
-    paths = Paths(folder / "config", folder / "state", workspace, Path.home())
-    for private in (paths.config, paths.overflow, paths.agents):
-        private.mkdir(parents=True, exist_ok=True)
-    requests = BoxRequests(paths, Settings(), dict(os.environ))
-    overflow = OverflowFolder(paths.overflow, OverflowOwner(user.uid, user.gid) if os.getuid() == 0 else None)
-    boxes = BoxManager(paths.boxes, lambda key: requests.for_key(key, overflow))
-    remote = MemoryRemote(hub.url, lambda: hub.token("machine"))
-    owner = requests.owner()
-    sharing = SharingPlaces(SharingHub(remote, shared_name_fault), requests.shared_inside, boxes.retire_changed, owner)
-    box = BoxKey(ADA, str(workspace))
-    memory = Memory(
-        paths, boxes, lambda _: box, remote, SystemClock(), SystemRng(),
-        checkout_inside=requests.memory_inside, box_owner=owner, sharing=sharing,
-    )  # fmt: skip
-    try:
-        await memory.prepare(ADA, AgentCard("Ada"))
-        yield Daemon(memory, boxes, box, requests.shared_inside(NAME))
-    finally:
-        await memory.aclose()
-        for status in boxes.statuses():
-            await boxes.end(status.key)
-        await boxes.aclose()
-
-
 async def test_what_is_attached_shows_in_the_next_command_and_runs_on_in_the_old_box(tmp_path: Path) -> None:
     with workspace_for_tests() as workspace:
-        async with running_hub(tmp_path / "hub") as hub, daemon(tmp_path / "ada", workspace, hub) as ada:
+        async with running_hub(tmp_path / "hub") as hub, boxed_daemon(tmp_path / "ada", workspace, hub) as ada:
             assert (await ada.runs(f"ls {ada.place}")).exit_code == 2
             call_key = SystemRng().uuid()
             background = BoxCall(call_key, RunCommand("sleep 300", None), ada.box.workspace)
@@ -116,7 +40,7 @@ async def test_what_is_attached_shows_in_the_next_command_and_runs_on_in_the_old
 
 async def test_what_an_agent_may_only_read_it_cannot_write(tmp_path: Path) -> None:
     with workspace_for_tests() as workspace:
-        async with running_hub(tmp_path / "hub") as hub, daemon(tmp_path / "ada", workspace, hub) as ada:
+        async with running_hub(tmp_path / "hub") as hub, boxed_daemon(tmp_path / "ada", workspace, hub) as ada:
             await share(hub, {ADA: "write"})
             await ada.looks()
             assert (await ada.runs(f"cd {ada.place} && {COMMIT}")).exit_code == 0
@@ -149,7 +73,7 @@ async def test_what_an_agent_may_only_read_it_cannot_write(tmp_path: Path) -> No
 
 async def test_no_agent_sees_what_another_shares(tmp_path: Path) -> None:
     with workspace_for_tests() as workspace:
-        async with running_hub(tmp_path / "hub") as hub, daemon(tmp_path / "ada", workspace, hub) as ada:
+        async with running_hub(tmp_path / "hub") as hub, boxed_daemon(tmp_path / "ada", workspace, hub) as ada:
             await share(hub, {ADA: "write"})
             await ada.looks()
             await until(lambda: bool(ada.memory.shared and ada.memory.shared.heads(ADA)[NAME]), "attached")
@@ -160,7 +84,7 @@ async def test_no_agent_sees_what_another_shares(tmp_path: Path) -> None:
             assert "shared-memory" not in done.text.replace(f"'{ada.place}'", "")
 
 
-def _same(ada: Daemon) -> tuple[str | None, str, str | None]:
+def _same(ada: BoxedDaemon) -> tuple[str | None, str, str | None]:
     return ada.memory.status(ADA).head, "", ada.memory.standing(ADA)
 
 

@@ -1,12 +1,16 @@
 """The commit hook inside a box: the validator on what is about to be committed. Advice only: the daemon checks again.
 
-Run as a program with `-I -S -B` from any folder it is bound to, with the checkout as working folder.
+Run as a program with `-I -S -B` from any folder it is bound to, with the checkout as working folder; with `--shared`
+for a memory that agents share. What it cannot look at it lets pass.
 """
 
 import subprocess
 import sys
 import types
 from pathlib import Path
+
+if sys.version_info < (3, 11):  # noqa: UP036 - the python3 of the box may be older than the one that Lodger runs on
+    sys.exit(0)
 
 
 def _make_importable() -> None:
@@ -48,12 +52,12 @@ def _parent_trees() -> tuple[str, ...]:
     return tuple(found)
 
 
-def main() -> int:
+def main(*, shared: bool) -> int:
     """0 when the index may become a commit, 1 with the reasons on stderr when not."""
     from lodger_tools.validator.commit import locked_findings
     from lodger_tools.validator.tree import TreeValidator
 
-    trees, tree = TreeValidator(read_object, read_size), _git("write-tree").decode().strip()
+    trees, tree = TreeValidator(read_object, read_size, shared=shared), _git("write-tree").decode().strip()
     findings = (*trees.validate(tree).findings, *locked_findings(tree, _parent_trees(), trees))
     for finding in findings:
         sys.stderr.write(f"memory: {finding}\n")
@@ -62,4 +66,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     _make_importable()
-    sys.exit(main())
+    try:
+        sys.exit(main(shared="--shared" in sys.argv[1:]))
+    except (OSError, subprocess.SubprocessError) as fault:
+        sys.stderr.write(f"memory: not looked at before the commit: {fault}\n")

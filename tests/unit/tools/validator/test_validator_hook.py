@@ -51,3 +51,42 @@ def test_hook_refuses_and_accepts(tmp_path: Path) -> None:
     agent_git(checkout, *AUTHOR, "merge", "-q", "--no-ff", "--no-commit", "side")
     merging = run()
     assert (merging.returncode, merging.stderr) == (0, "")
+
+
+def checkout_of(folder: Path, files: dict[str, str]) -> Path:
+    folder.mkdir()
+    agent_git(folder, "init", "-q")
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    agent_git(folder, "add", "-A")
+    return folder
+
+
+def asked(checkout: Path, *words: str) -> tuple[int, str]:
+    argv = [sys.executable, "-I", "-S", "-B", *words]
+    done = subprocess.run(
+        argv, cwd=checkout, env=agent_environment(), capture_output=True, text=True, timeout=30, check=False
+    )
+    return done.returncode, done.stderr
+
+
+def test_a_memory_that_agents_share_has_rules_of_its_own(tmp_path: Path) -> None:
+    checkout = checkout_of(tmp_path / "shared", {"MEMORY.md": "index", "agent.toml": 'name = "Ada"\n'})
+    assert asked(checkout, hook.__file__) == (0, "")
+    assert asked(checkout, hook.__file__, "--shared") == (1, "memory: agent.toml: a shared memory describes no agent\n")
+
+
+OLDER = (
+    "import runpy, sys; sys.version_info = (3, 10, 13, 'final', 0); runpy.run_path(sys.argv[1], run_name='__main__')"
+)
+
+
+def test_what_cannot_be_looked_at_is_let_pass(tmp_path: Path) -> None:
+    """An older python3 in the box, or a git that does not answer: the daemon looks before anything is published."""
+    bad = checkout_of(tmp_path / "bad", {"bad.md": "no front matter"})
+    assert asked(bad, hook.__file__)[0] == 1
+    assert asked(bad, "-c", OLDER, hook.__file__) == (0, "")
+    nowhere = tmp_path / "nowhere"
+    nowhere.mkdir()
+    code, said = asked(nowhere, hook.__file__)
+    assert (code, "memory: not looked at before the commit" in said) == (0, True)
