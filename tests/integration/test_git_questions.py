@@ -1,5 +1,6 @@
 """What an agent changed in `.git/config` is asked about, through whole programs from the box to the client."""
 
+import json
 import sqlite3
 import subprocess
 from collections.abc import AsyncIterator
@@ -61,6 +62,10 @@ async def test_a_word_of_the_person_decides_and_is_on_paper(world: World, allowe
     await daemon.stop()
     with sqlite3.connect(home.lodger / "state" / "lodger.db") as database:
         rows = database.execute("SELECT action, subject, detail FROM audit WHERE action LIKE 'git.%'").fetchall()
+        [(run, turn, call)] = database.execute(
+            "SELECT r.run_id, r.turn_id, j.tool_call_id FROM journal j JOIN runs r ON r.run_id = j.run_id"
+        ).fetchall()
     [(action, subject, detail)] = rows
     assert (action, subject) == ("git.allowed" if allowed else "git.put_back", str(home.workspace))
-    assert "core.hookspath" in detail
+    work = {"conversation": "default", "turn": turn, "run": run, "calls": [call]}
+    assert json.loads(detail) == {"what": "core.hookspath", "work": [work]}

@@ -29,7 +29,7 @@ LIMIT_S = 110.0
 
 
 class Silent:
-    def note(self, agent_id: str, decision: str, workspace: str, what: str) -> None:
+    def note(self, box: BoxKey, decision: str, what: str) -> None:
         pass
 
 

@@ -1,13 +1,12 @@
 """Decisions about connections, in the audit log. What repeats is written once a minute, and a flood is counted."""
 
-from collections.abc import Sequence
 from typing import Final
 
 from lodger_daemon.clock import Clock, MonoTime
 from lodger_daemon.network.contract import WorkIn, WorkInBox
 from lodger_daemon.store.audit_log import AuditLog
 from lodger_tools.box.contract import BoxKey
-from lodger_tools.json_value import Json, JsonObject
+from lodger_tools.json_value import JsonObject
 
 WINDOW_S: Final = 60.0
 ROWS_PER_WINDOW: Final = 200
@@ -44,7 +43,8 @@ class NetworkAudit:
             self._left_out += 1
             return
         self._written.add(name)
-        self._log.note(box.agent_id, f"network.{decision}", to, _detail(box, reason, work))
+        detail: JsonObject = {"reason": reason, "workspace": box.workspace, "work": [one.as_json() for one in work]}
+        self._log.note(box.agent_id, f"network.{decision}", to, detail)
 
     def _next_window(self, now: MonoTime) -> None:
         if self._left_out:
@@ -52,16 +52,3 @@ class NetworkAudit:
         self._began = now
         self._written.clear()
         self._left_out = 0
-
-
-def _detail(box: BoxKey, reason: str, work: Sequence[WorkInBox]) -> JsonObject:
-    said: list[Json] = [
-        {
-            "conversation": one.conversation.conversation_id,
-            "turn": one.turn_id,
-            "run": one.run_id,
-            "calls": [*one.calls],
-        }
-        for one in work
-    ]
-    return {"reason": reason, "workspace": box.workspace, "work": said}

@@ -6,6 +6,7 @@ from typing import Protocol, TypeAlias
 
 from lodger_daemon.identity import ConversationKey, RunId, ToolCallId, TurnId
 from lodger_tools.box.contract import BoxKey
+from lodger_tools.json_value import JsonObject
 
 
 class HostAsker(Protocol):
@@ -40,6 +41,11 @@ class WorkInBox:
     """None once that turn has ended."""
     run_id: RunId | None
     calls: tuple[ToolCallId, ...]
+
+    def as_json(self) -> JsonObject:
+        """As the audit log has it."""
+        where = {"conversation": self.conversation.conversation_id, "turn": self.turn_id, "run": self.run_id}
+        return {**where, "calls": [*self.calls]}
 
 
 WorkIn: TypeAlias = Callable[[BoxKey], tuple[WorkInBox, ...]]

@@ -293,7 +293,8 @@ async def _make_rooms(
     external = ExternalToolRegistry(rng)
     history = HistorySearch(paths.search, foundation.database, clock)
     stack.push_async_callback(history.aclose)
-    boxed = GuardedBoxes(boxes, GitGuard(boxes, paths.state / "guard", rng, GuardAudit(foundation.audit)))
+    guard_audit = GuardAudit(foundation.audit)
+    boxed = GuardedBoxes(boxes, GitGuard(boxes, paths.state / "guard", rng, guard_audit))
     toolbox = LodgerToolbox(boxed, overflow, hidden_of=own_secrets.values, network=network)
     delivery = Delivery(foundation.database, clock)
     tasks = Tasks(foundation.database, BackgroundToolbox(toolbox, boxed), clock, settings.shell.foreground_s, delivery)
@@ -320,7 +321,8 @@ async def _make_rooms(
     conversations = Conversations(services)
     delivery.to(conversations)
     boxed.let_ask(conversations.git_asker)
-    network_audit.learn_from(conversations.network_asker.work_in, tasks.work_in)
+    for audit in (network_audit, guard_audit):
+        audit.learn_from(conversations.network_asker.work_in, tasks.work_in)
     # In this order, so that the calls of stopped turns go on in their boxes and the next daemon collects them.
     stack.push_async_callback(conversations.aclose, boxes.leave)
     stack.push_async_callback(workplaces.aclose)

@@ -16,7 +16,7 @@ class GitAsker(Protocol):
 
 
 class Audit(Protocol):
-    def note(self, agent_id: str, decision: str, workspace: str, what: str) -> None:
+    def note(self, box: BoxKey, decision: str, what: str) -> None:
         """Returns at once.
 
         Args:

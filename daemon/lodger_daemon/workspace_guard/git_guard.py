@@ -198,10 +198,10 @@ class GitGuard:
                 kept = approved.content or EMPTY_CONFIG
                 await self._approve(key, watch, Approved(kept, once))
                 watch.notes.append(_put_back_words(refused))
-                self._audit.note(key.agent_id, "put_back", key.workspace, ", ".join(refused))
+                self._audit.note(key, "put_back", ", ".join(refused))
                 return
             await box.write(seen.content)
-            self._audit.note(key.agent_id, "allowed", key.workspace, ", ".join(refused))
+            self._audit.note(key, "allowed", ", ".join(refused))
         assert new is not None and seen.content is not None
         await self._approve(key, watch, Approved(seen.content, {**once, **tracked(new)}))
 
@@ -216,7 +216,7 @@ class GitGuard:
             watch.notes.append(
                 f"In the new .git these were renamed, so that nothing outside runs them: {', '.join(disarmed)}."
             )
-            self._audit.note(key.agent_id, "put_back", key.workspace, ", ".join(disarmed))
+            self._audit.note(key, "put_back", ", ".join(disarmed))
         if not watch.calls and not self._goes_on(key.workspace):
             # The next one binds what it protects.
             await self._boxes.end(key)

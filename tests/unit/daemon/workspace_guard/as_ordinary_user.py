@@ -18,7 +18,7 @@ FOLDER = Path(sys.argv[1])
 
 
 class Silent:
-    def note(self, agent_id: str, decision: str, workspace: str, what: str) -> None:
+    def note(self, box: BoxKey, decision: str, what: str) -> None:
         pass
 
 

@@ -45,15 +45,15 @@ class Daemon:
 
     def __init__(self, state: Path, workspace: Path, count: int = 0) -> None:
         self.workspace = workspace
-        self.noted: list[tuple[str, str, str, str]] = []
+        self.noted: list[tuple[BoxKey, str, str]] = []
         self.manager = BoxManager(state / "boxes", RealRequests(state, Path.home()))
         self.guard = GitGuard(self.manager, state / "git", SystemRng(), self)
         self.boxes = GuardedBoxes(self.manager, self.guard)
         self.key = BoxKey("agent-1", str(workspace))
         self.count = count
 
-    def note(self, agent_id: str, decision: str, workspace: str, what: str) -> None:
-        self.noted.append((agent_id, decision, workspace, what))
+    def note(self, box: BoxKey, decision: str, what: str) -> None:
+        self.noted.append((box, decision, what))
 
     def call(self, operation: Operation) -> BoxCall:
         self.count += 1
@@ -123,7 +123,7 @@ async def test_what_would_run_a_program_is_put_back_and_said(daemon: Daemon, com
     assert "was put back as it was" in done.text
     assert not daemon.config.is_symlink()
     assert daemon.config.read_bytes() == before
-    assert [row[:3] for row in daemon.noted] == [("agent-1", "put_back", str(daemon.workspace))]
+    assert [row[:2] for row in daemon.noted] == [(daemon.key, "put_back")]
 
 
 async def test_files_tools_are_watched_as_commands_are(daemon: Daemon) -> None:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.needs("bwrap")
 
 
 class Silent:
-    def note(self, agent_id: str, decision: str, workspace: str, what: str) -> None:
+    def note(self, box: BoxKey, decision: str, what: str) -> None:
         pass
 
 
