@@ -19,7 +19,8 @@ from lodger_daemon.network.broker_link import BrokerGone, BrokerLink
 from lodger_daemon.network.broker_process import find_broker, start_broker
 from lodger_daemon.network.contract import HostAsker
 from lodger_daemon.network.host_questions import HostQuestions
-from lodger_daemon.network.inside_sockets import NoSockets, make_inside_sockets
+from lodger_daemon.network.inside_sockets import make_inside_sockets
+from lodger_daemon.network.made_inside import NoSockets
 from lodger_sandbox.egress.core.allow import AllowList, Entry
 from lodger_sandbox.egress.core.wire import Decide, End, ForgetBox, Order, Ping, Serve, ServePlain, SetAllowList
 from lodger_sandbox.egress.gate import UNTOLD_LIMIT

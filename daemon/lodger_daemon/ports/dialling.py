@@ -1,15 +1,12 @@
 """Connections from outside to what listens in one box, over sockets that were made in its network."""
 
 import asyncio
-import contextlib
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 import lodger_sandbox.ports
+from lodger_daemon.network.made_inside import NoSockets, close_all, made_inside
 from lodger_daemon.network.network import PROXY_PORT
 from lodger_sandbox.ports.dialable_sockets import EACH
 from lodger_tools.box.contract import BoxLost
@@ -18,8 +15,7 @@ from lodger_tools.box.record import FoundBox
 
 CONNECT_WITHIN_S: Final = 5.0
 """On loopback it takes no time, unless whatever listens does not accept."""
-_PROGRAM: Final = str(Path(lodger_sandbox.ports.__path__[0]) / "dialable_sockets.py")
-_MAKE_WITHIN_S: Final = 10.0
+_PROGRAM: Final = Path(lodger_sandbox.ports.__path__[0]) / "dialable_sockets.py"
 
 
 class NotReached(Exception):
@@ -78,8 +74,7 @@ class BoxDialler:
             self._forget()
 
     def _forget(self) -> None:
-        for one in (*self._four, *self._six):
-            one.close()
+        close_all((*self._four, *self._six))
         self._four.clear()
         self._six.clear()
 
@@ -94,49 +89,23 @@ class BoxDialler:
         return made
 
 
-def _discard(making: "asyncio.Future[tuple[list[socket.socket], list[socket.socket]]]") -> None:
+def _discard(making: "asyncio.Future[tuple[tuple[socket.socket, ...], tuple[socket.socket, ...]]]") -> None:
     if not making.cancelled() and making.exception() is None:
         four, six = making.result()
-        for one in (*four, *six):
-            one.close()
+        close_all((*four, *six))
 
 
-def make_sockets(found: FoundBox) -> tuple[list[socket.socket], list[socket.socket]]:
+def make_sockets(found: FoundBox) -> tuple[tuple[socket.socket, ...], tuple[socket.socket, ...]]:
     """IPv4 and IPv6 sockets of the box's network, unconnected and non-blocking. Blocks; runs in a thread. Raises:
     NotReached."""
-    here, there = socket.socketpair()
-    descriptors: list[int] = []
     try:
-        with here, there, take_door(found, PROXY_PORT) as door:
-            here.settimeout(_MAKE_WITHIN_S)
-            _run(door.fileno(), there.fileno())
-            counts, descriptors, _, _ = socket.recv_fds(here, 2, 2 * EACH)
-        if len(counts) != 2 or sum(counts) != len(descriptors):
-            raise NotReached("sockets of the box are missing")
-        made = [socket.socket(fileno=descriptor) for descriptor in descriptors]
-    except (BoxLost, OSError, subprocess.SubprocessError) as error:
+        with take_door(found, PROXY_PORT) as door:
+            counts, made = made_inside(_PROGRAM, door.fileno(), 2 * EACH)
+    except (BoxLost, OSError, NoSockets) as error:
         raise NotReached(f"this box's network cannot be entered: {error}") from error
-    except NotReached:
-        for descriptor in descriptors:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-        raise
+    if len(counts) != 2 or sum(counts) != len(made):
+        close_all(made)
+        raise NotReached("sockets of the box are missing")
     for one in made:
         one.setblocking(False)
     return made[: counts[0]], made[counts[0] :]
-
-
-def _run(door: int, answer: int) -> None:
-    """Raises: NotReached; OSError; SubprocessError."""
-    ended = subprocess.run(
-        [sys.executable, "-I", "-S", _PROGRAM, str(door), str(answer)],
-        pass_fds=(door, answer),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        env={},
-        cwd="/",
-        timeout=_MAKE_WITHIN_S,
-        check=False,
-    )
-    if ended.returncode != 0:
-        raise NotReached(ended.stderr.decode("utf-8", "replace").strip()[-500:])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from lodger_daemon.ports.dialling import NotReached
+from lodger_daemon.ports.forward import CONNECTIONS
 from lodger_daemon.ports.ports import NotOpened, Ports
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ OPEN_WITHIN_S: Final = 15.0
 EOF: Final = "eof"
 PIECE_BYTES: Final = 64 * 1024
 FRAME_LIMIT_BYTES: Final = 1024 * 1024
-CONNECTIONS: Final = 64
-"""Of one shared port, as on loopback."""
 PING_S: Final = 30.0
 _log = logging.getLogger(__name__)
 

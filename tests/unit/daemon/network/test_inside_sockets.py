@@ -4,7 +4,8 @@ import socket
 
 import pytest
 
-from lodger_daemon.network.inside_sockets import NoSockets, make_inside_sockets, name_servers
+from lodger_daemon.network.inside_sockets import make_inside_sockets, name_servers
+from lodger_daemon.network.made_inside import NoSockets
 
 
 def test_the_machine_s_own_network_is_not_taken_for_a_box_s() -> None:
