@@ -17,6 +17,7 @@ from urllib.parse import quote
 from lodger_daemon.ports.dialling import NotReached
 from lodger_daemon.ports.forward import CONNECTIONS
 from lodger_daemon.ports.ports import NotOpened, Ports
+from lodger_daemon.waiting import until_one_ends
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
@@ -193,12 +194,4 @@ async def _both_ways(stream: "ClientConnection", reader: asyncio.StreamReader, w
         # Until the hub has taken what is under way; it ends the connection then.
         await stream.wait_closed()
 
-    tasks = [asyncio.create_task(inward()), asyncio.create_task(outward())]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    await until_one_ends(inward(), outward())

@@ -1,6 +1,5 @@
 """The routes about shared ports: a machine's two kinds of socket, and a device's word for one browser."""
 
-import asyncio
 import json
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +12,7 @@ from lodger_hub.access.gate import Gate, caller_of
 from lodger_hub.api.bodies import answer
 from lodger_hub.errors import RequestRefused
 from lodger_hub.ports.shares import Share, Shares
+from lodger_hub.waiting import until_one_ends
 
 ENDED_CODE: Final = 1008
 REFUSED_CODE: Final = 1013
@@ -70,12 +70,6 @@ async def _until_ended(share: Share, socket: WebSocket) -> None:
             if (await socket.receive())["type"] == "websocket.disconnect":
                 return
 
-    tasks = [asyncio.create_task(hear()), asyncio.create_task(share.ended.wait())]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if share.ended.is_set():
-            await socket.close(ENDED_CODE, "this port is shared no more")
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    await until_one_ends(hear(), share.ended.wait())
+    if share.ended.is_set():
+        await socket.close(ENDED_CODE, "this port is shared no more")

@@ -24,6 +24,7 @@ from lodger_hub.ports.core.headers import (
     wants_upgrade,
 )
 from lodger_hub.ports.stream import PIECE_BYTES, Stream
+from lodger_hub.waiting import until_one_ends
 
 ENTRY_PATH: Final = b"/.lodger/enter"
 HEAD_LIMIT_BYTES: Final = 64 * 1024
@@ -280,13 +281,7 @@ async def _both_ways(
         await stream.write_eof()
 
     # A WebSocket ends by its own words, so the end of either side is the end.
-    tasks = [asyncio.create_task(outward()), asyncio.create_task(inward())]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    await until_one_ends(outward(), inward())
 
 
 async def _next_event(connection: h11.Connection, read: Callable[[int], Awaitable[bytes]]) -> Event:
