@@ -1,6 +1,5 @@
 """What a developer does all day, in boxes as the daemon makes them: its own policy, guard, network and broker."""
 
-import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -8,76 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from lodger_daemon.network.network import Network
-from lodger_daemon.paths import Paths
-from lodger_daemon.randomness import SystemRng
-from lodger_daemon.service.box_requests import BoxRequests
-from lodger_daemon.service.settings import Settings
-from lodger_daemon.system_clock import SystemClock
-from lodger_daemon.workspace_guard.git_guard import GitGuard
-from lodger_daemon.workspace_guard.guarded_boxes import GuardedBoxes
-from lodger_sandbox.egress.core.allow import parse_allow_list
-from lodger_tools.box.contract import BoxCall, BoxKey, RunCommand
-from lodger_tools.box.manager import BoxManager
-from lodger_tools.output.overflow import OverflowFolder, OverflowOwner
+from lodger_daemon.service.settings import NetworkSettings
+from support.developer import Developer
 from support.package_hosts import PackageHosts, package_hosts
 from support.real_boxes import box_user_for_tests, workspace_for_tests
 from support.sandbox_users import own
 
 pytestmark = pytest.mark.needs("bwrap")
-LIMIT_S = 110.0
 
 
-class Silent:
-    def note(self, box: BoxKey, decision: str, what: str) -> None:
-        pass
-
-
-class Developer:
-    """An agent's boxes in one workspace."""
-
+class PackageDeveloper(Developer):
     def __init__(self, state: Path, workspace: Path, hosts: PackageHosts) -> None:
-        user = box_user_for_tests()
-        paths = Paths(state / "config", state / "state", workspace, Path.home())
-        for folder in (paths.config, paths.overflow, paths.agents / "agent-1" / "checkout"):
-            folder.mkdir(parents=True)
-        own(paths.agents / "agent-1" / "checkout", user)
-        requests = BoxRequests(paths, Settings(), dict(os.environ))
-        overflow = OverflowFolder(paths.overflow, OverflowOwner(user.uid, user.gid) if os.getuid() == 0 else None)
-        owner = requests.owner()
-        self.network = Network(
-            paths.state / "egress", parse_allow_list([hosts.host]), lambda: owner, lambda *row: None, SystemClock()
-        )
-        self.manager = BoxManager(paths.boxes, lambda key: requests.for_key(key, overflow), watcher=self.network)
-        self.boxes = GuardedBoxes(self.manager, GitGuard(self.manager, paths.state / "guard", SystemRng(), Silent()))
-        self.workspace = workspace
+        super().__init__(state, workspace, NetworkSettings(allow=(hosts.host,)))
         self.hosts = hosts
-        self.key = BoxKey("agent-1", str(workspace))
-        self.count = 0
-
-    async def does(self, command: str) -> str:
-        """Its output; the command must succeed."""
-        self.count += 1
-        call = BoxCall(f"work/{self.count}", RunCommand(f"set -e\n{command}", LIMIT_S), str(self.workspace))
-        done = await self.boxes.run(self.key, call)
-        assert done.exit_code == 0, done.text
-        return done.text
-
-    def writes(self, name: str, text: str) -> None:
-        path = self.workspace / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        own(self.workspace, box_user_for_tests())
-
-    async def aclose(self) -> None:
-        for box in self.manager.statuses():
-            await self.manager.end(box.key)
-        await self.manager.aclose()
-        await self.network.aclose()
 
 
 @pytest.fixture
-async def developer(tmp_path: Path) -> AsyncIterator[Developer]:
+async def developer(tmp_path: Path) -> AsyncIterator[PackageDeveloper]:
     repositories = tmp_path / "repositories"
     upstream = repositories / "project.git"
     for words in (
@@ -89,13 +35,13 @@ async def developer(tmp_path: Path) -> AsyncIterator[Developer]:
     for words in (("commit", "-q", "--allow-empty", "-m", "first"), ("push", "-q", str(upstream), "main")):
         subprocess.run((*first, *words), check=True)  # noqa: ASYNC221
     with workspace_for_tests() as workspace, package_hosts(repositories) as hosts:
-        made = Developer(tmp_path / "daemon", workspace, hosts)
-        await made.network.start()
+        made = PackageDeveloper(tmp_path / "daemon", workspace, hosts)
+        await made.start()
         yield made
         await made.aclose()
 
 
-async def test_git_from_clone_to_push_with_branch_tracking(developer: Developer) -> None:
+async def test_git_from_clone_to_push_with_branch_tracking(developer: PackageDeveloper) -> None:
     url = f"{developer.hosts.url}/git/project.git"
     subprocess.run(("git", "init", "-q", "-b", "main", str(developer.workspace)), check=True)  # noqa: ASYNC221
     with (developer.workspace / ".git/config").open("a") as config:
@@ -120,7 +66,7 @@ async def test_git_from_clone_to_push_with_branch_tracking(developer: Developer)
     assert refs.split() == ["refs/heads/main", "refs/heads/topic", "refs/tags/v1"]
 
 
-async def test_git_clone_into_a_folder_of_the_workspace(developer: Developer) -> None:
+async def test_git_clone_into_a_folder_of_the_workspace(developer: PackageDeveloper) -> None:
     said = await developer.does(
         f"git clone -q {developer.hosts.url}/git/project.git cloned && git -C cloned log --oneline"
     )
@@ -128,7 +74,7 @@ async def test_git_clone_into_a_folder_of_the_workspace(developer: Developer) ->
     assert "New git repositories" in said and "cloned" in said
 
 
-async def test_pip_install_from_an_index(developer: Developer) -> None:
+async def test_pip_install_from_an_index(developer: PackageDeveloper) -> None:
     said = await developer.does(
         f"{sys.base_prefix}/bin/python3 -m venv env\n"
         f"env/bin/pip install -q --disable-pip-version-check --index-url {developer.hosts.url}/simple greeting\n"
@@ -138,7 +84,7 @@ async def test_pip_install_from_an_index(developer: Developer) -> None:
 
 
 @pytest.mark.needs("npm")
-async def test_npm_ci_from_a_registry(developer: Developer) -> None:
+async def test_npm_ci_from_a_registry(developer: PackageDeveloper) -> None:
     developer.writes("package.json", '{"name": "app", "dependencies": {"greeting": "1.0.0"}}')
     developer.writes("package-lock.json", developer.hosts.lock_file())
     said = await developer.does(
@@ -148,20 +94,20 @@ async def test_npm_ci_from_a_registry(developer: Developer) -> None:
     assert "hello from the registry" in said
 
 
-async def test_pytest(developer: Developer) -> None:
+async def test_pytest(developer: PackageDeveloper) -> None:
     developer.writes("test_sum.py", "def test_sum(tmp_path):\n    assert 1 + 1 == 2\n")
     assert "1 passed" in await developer.does(f"{sys.executable} -m pytest -q -p no:cacheprovider test_sum.py")
 
 
 @pytest.mark.needs("gcc", "make")
-async def test_make_with_gcc(developer: Developer) -> None:
+async def test_make_with_gcc(developer: PackageDeveloper) -> None:
     developer.writes("main.c", '#include <stdio.h>\nint main(void) { puts("built"); return 0; }\n')
     developer.writes("Makefile", "main: main.o\n\tgcc -o $@ $<\n%.o: %.c\n\tgcc -c -o $@ $<\n")
     assert "built" in await developer.does("make -s -j2 && ./main")
 
 
 @pytest.mark.needs("node")
-async def test_node_with_a_server_of_its_own(developer: Developer) -> None:
+async def test_node_with_a_server_of_its_own(developer: PackageDeveloper) -> None:
     developer.writes(
         "server.mjs",
         'import http from "node:http";\n'

@@ -35,6 +35,9 @@ if ! [ -d "$root" ]; then
   mount --bind /media "$root"
 fi
 umount /media
+# A shell, so that a real sshd lets this user in.
+sed "s#^\\([^:]*:[^:]*:$user:.*\\):[^:]*\\$#\\1:/bin/sh#" /etc/passwd > /home/passwd
+mount --bind /home/passwd /etc/passwd
 mkdir /home/person
 chown "$user" /srv /home/person
 export HOME=/home/person
@@ -43,22 +46,42 @@ exec setpriv --reuid "$user" --regid "$user" --clear-groups "$@"
 """In a mount namespace of its own: a home, and /srv for workspaces that boxes see among the rest of the machine."""
 
 
-def run_pytest(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """With the user that boxes have as root, who has a name and no rights."""
+_IN_OWN_NETWORK: Final = """
+import fcntl, os, socket, struct, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+    # SIOCSIFFLAGS and IFF_UP.
+    fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh22x", b"lo", 1))
+with open("/proc/sys/net/ipv4/ip_unprivileged_port_start", "w") as first:
+    first.write("0")
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+def run_pytest(*arguments: str, as_root: bool = False, own_network: bool = False) -> subprocess.CompletedProcess[str]:
+    """With the user that boxes have as root, who has a name and no rights.
+
+    Args:
+        as_root: only the network is another then.
+        own_network: nothing but a loopback, where every port is free and everybody's.
+    """
     user = user_of_boxes()
     assert os.geteuid() == 0 and pwd.getpwuid(user.uid).pw_name == USER_NAME
-    words = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments)
+    words: tuple[str, ...] = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments)
+    if not as_root:
+        words = ("sh", "-c", _START, "sh", sys.base_prefix, str(user.uid), str(ROOT), *words)
+    if own_network:
+        words = (sys.executable, "-c", _IN_OWN_NETWORK, *words)
     with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
-        os.chown(scratch, user.uid, user.gid)
+        if not as_root:
+            os.chown(scratch, user.uid, user.gid)
         environment = {
             "PATH": os.environ["PATH"],
             "LANG": "C.UTF-8",
             "TMPDIR": scratch,
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        shell = ("unshare", "-m", "--propagation", "slave", "sh", "-c", _START, "sh")
         return subprocess.run(
-            (*shell, sys.base_prefix, str(user.uid), str(ROOT), *words),
+            ("unshare", "-m", "--propagation", "slave", *(("-n",) if own_network else ()), *words),
             cwd=ROOT,
             env=environment,
             capture_output=True,

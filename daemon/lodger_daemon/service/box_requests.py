@@ -9,7 +9,8 @@ from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.core.shared import ShareRole
 from lodger_daemon.memory.shared_folders import SharedFolders
 from lodger_daemon.memory.work_trees import WorkTrees
-from lodger_daemon.network.network import WITH_NETWORK, proxy_environment
+from lodger_daemon.network.network import PROXY_PORT, WITH_NETWORK, proxy_environment
+from lodger_daemon.network.ssh_files import SshFiles
 from lodger_daemon.paths import Paths
 from lodger_daemon.service.folder_boxes import PERSON
 from lodger_daemon.service.installation import installation_folders
@@ -38,6 +39,7 @@ class BoxRequests:
         self._settings = settings
         self._environment = environment
         self._installation = installation_folders()
+        self._ssh = SshFiles(paths.state / "ssh", paths.home, PROXY_PORT)
 
     @property
     def memory_inside(self) -> str:
@@ -79,12 +81,13 @@ class BoxRequests:
             reads = WorkTrees(self._paths.agents).reads_beside(key.workspace)
             shown = () if reads is None else (Mount(str(reads), self.reads_inside),)
             return self._request(key.workspace, key.profile, shown, {})
-        network = proxy_environment() if key.profile in WITH_NETWORK else {}
+        network, ssh = (proxy_environment(), self._ssh.mounts()) if key.profile in WITH_NETWORK else ({}, ())
         checkout = str(self.checkout(AgentId(key.agent_id)))
         mounts = (
             Mount(checkout, self.memory_inside, writable=key.profile is not BoxProfile.READ_ONLY),
             overflow.mount(key.agent_id),
             *self._shared(key),
+            *ssh,
         )
         environment = {"MEMORY_DIR": self.memory_inside, "AGENT_ID": key.agent_id, **network}
         return self._request(key.workspace, key.profile, mounts, environment)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -17,23 +17,11 @@ from lodger_tools.box import record as records
 from lodger_tools.box.contract import BoxCall, BoxKey, BoxOutcome, RunCommand
 from lodger_tools.box.manager import BoxManager
 from support.broker_rig import Upstream, upstream
+from support.developer import Nobody
 from support.hub_rig import until
 from support.real_boxes import RealRequests, box_user_for_tests, workspace_for_tests
 
 pytestmark = pytest.mark.needs("bwrap")
-
-
-class Nobody:
-    """Nobody can be asked."""
-
-    def can_ask(self, box: BoxKey) -> bool:
-        return False
-
-    async def ask_about_hosts(self, box: BoxKey, hosts: Sequence[str]) -> frozenset[str] | None:
-        raise AssertionError("nobody is there")
-
-    def tell(self, box: BoxKey, text: str) -> bool:
-        return False
 
 
 class Daemon:
