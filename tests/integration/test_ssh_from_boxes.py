@@ -12,8 +12,10 @@ from lodger_daemon.service.settings import NetworkSettings
 from support.developer import Developer
 from support.real_boxes import box_user_for_tests, workspace_for_tests
 from support.sandbox_users import own
+from support.ssh_agent import keys_in, ssh_agent
 from support.ssh_server import SshServer, ssh_server
 
+pytestmark = pytest.mark.needs("bwrap", "ssh", "sshd")
 DEPLOY_KEY = "deploy_key"
 """In the workspace: the agent's own, as far as anybody's."""
 
@@ -53,10 +55,16 @@ def upstream(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def developer(
-    tmp_path: Path, home: Path, allowed: NetworkSettings, key: Path | None = None
+    tmp_path: Path, home: Path, allowed: NetworkSettings, key: Path | None = None, agent: Path | None = None
 ) -> AsyncIterator[Developer]:
+    """
+    Args:
+        key: of the agent's own, in its workspace.
+        agent: the person's, for the daemon to know of.
+    """
     with workspace_for_tests() as workspace:
-        made = Developer(tmp_path / "daemon", workspace, allowed, home)
+        environment = {**os.environ, "SSH_AUTH_SOCK": str(agent or "")}
+        made = Developer(tmp_path / "daemon", workspace, allowed, home, environment)
         if key is not None:
             (workspace / DEPLOY_KEY).write_text(key.read_text())
             (workspace / DEPLOY_KEY).chmod(0o600)
@@ -115,19 +123,38 @@ async def test_a_server_with_a_key_nobody_knows_gets_nothing(
     assert "Accepted" not in server.log.read_text()
 
 
-async def test_neither_keys_nor_configuration_of_the_person_are_in_a_box(
+async def test_neither_keys_nor_agent_nor_configuration_of_the_person_are_in_a_box(
     tmp_path: Path, server: SshServer, home: Path
 ) -> None:
-    async with developer(tmp_path, home, NetworkSettings(allow=(server.host,))) as ada:
-        said = await ada.runs(
-            f"ls -A {home}/.ssh /run/lodger/ssh; env | grep SSH_ || true; "
-            f"ssh -p {server.port} {server.user}@{server.address} true"
-        )
-        inside = said.text.split()
-        assert "known_hosts" in inside and "id_ed25519" not in inside
-        assert "SSH_" not in said.text
-        assert "Permission denied (publickey)" in said.text
-        assert "PRIVATE KEY" not in await ada.does("cat /run/lodger/ssh/* /etc/ssh/ssh_config")
+    with ssh_agent(tmp_path / "agent", server.key) as agent:
+        async with developer(tmp_path, home, NetworkSettings(allow=(server.host,)), agent=agent) as ada:
+            said = await ada.runs(
+                f"ls -A {home}/.ssh /run/lodger/ssh; env | grep SSH_ || true; export SSH_AUTH_SOCK={agent}\n"
+                f"ssh -p {server.port} {server.user}@{server.address} true"
+            )
+            inside = said.text.split()
+            assert "known_hosts" in inside and not {"id_ed25519", "agent"} & set(inside)
+            assert "SSH_" not in said.text
+            assert "Permission denied (publickey)" in said.text
+            assert "PRIVATE KEY" not in await ada.does("cat /run/lodger/ssh/* /etc/ssh/ssh_config")
+
+
+async def test_with_the_setting_the_persons_agent_opens_what_is_listed_and_stays_as_it_is(
+    tmp_path: Path, server: SshServer, home: Path, upstream: Path
+) -> None:
+    with ssh_agent(tmp_path / "agent", server.key) as agent:
+        before = keys_in(agent)
+        allowed = NetworkSettings(allow=(server.host,), ssh_agent=True)
+        async with developer(tmp_path, home, allowed, agent=agent) as ada:
+            assert await ada.does("ssh-add -l") == before
+            await ada.does(f"git clone -q {server.url(upstream)} cloned && git -C cloned fetch -q")
+            for words in ("ssh-add -D", "ssh-add -q own", "ssh-add -s /usr/lib/x.so", "ssh-add -q -t 1 own"):
+                said = await ada.runs(f"ssh-keygen -q -t ed25519 -N '' -f own <<<y >/dev/null; {words} <<<1")
+                assert said.exit_code != 0, words
+            # What a box puts in the socket's place would be met by other boxes.
+            assert (await ada.runs("rm -f /run/lodger/ssh/agent")).exit_code != 0
+        assert "(ED25519)" in before
+        assert keys_in(agent) == before
 
 
 async def test_a_server_of_the_box_itself_is_reached_without_the_broker(

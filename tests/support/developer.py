@@ -1,10 +1,12 @@
 """An agent's boxes in one workspace, as the daemon makes them: its own policy, guard, network and broker."""
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lodger_daemon.network.network import Network
+from lodger_daemon.network.ssh_agent import lend_agent
 from lodger_daemon.paths import Paths
 from lodger_daemon.randomness import SystemRng
 from lodger_daemon.service.box_requests import BoxRequests
@@ -60,7 +62,10 @@ class Developer:
         for folder in (paths.config, paths.overflow, paths.agents / "agent-1" / "checkout"):
             folder.mkdir(parents=True)
         own(paths.agents / "agent-1" / "checkout", user)
-        self.requests = BoxRequests(paths, Settings(network=allowed), dict(environment or os.environ))
+        self.allowed = allowed
+        self.environment = dict(environment or os.environ)
+        self.lent = contextlib.AsyncExitStack()
+        self.requests = BoxRequests(paths, Settings(network=allowed), self.environment)
         overflow = OverflowFolder(paths.overflow, OverflowOwner(user.uid, user.gid) if os.getuid() == 0 else None)
         owner = self.requests.owner()
         self.network = Network(
@@ -75,6 +80,8 @@ class Developer:
     async def start(self) -> None:
         self.network.let_ask(Nobody())
         await self.network.start()
+        if self.allowed.ssh_agent:
+            await lend_agent(self.lent, self.requests.ssh, self.environment["SSH_AUTH_SOCK"], self.requests.user)
 
     async def runs(self, command: str) -> BoxOutcome:
         self.count += 1
@@ -98,3 +105,4 @@ class Developer:
             await self.manager.end(box.key)
         await self.manager.aclose()
         await self.network.aclose()
+        await self.lent.aclose()

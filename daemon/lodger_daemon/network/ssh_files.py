@@ -54,11 +54,16 @@ class SshFiles:
         covers = Path(MACHINE_CONFIG).is_file()
         return (shown, Mount(str(self._folder / _CONFIG), MACHINE_CONFIG)) if covers else (shown,)
 
-    def _write_files(self, connect: str) -> None:
+    def make_folder(self) -> Path:
+        """Raises: OSError."""
         if not self._folder.is_dir():
-            self._folder.mkdir()
+            self._folder.mkdir(exist_ok=True)
             # As root the boxes' user has to look into it; nobody else gets as far as here.
             self._folder.chmod(0o755)
+        return self._folder
+
+    def _write_files(self, connect: str) -> None:
+        self.make_folder()
         known = [str(self._home / KNOWN_HOSTS)]
         if os.geteuid() == 0:
             # Root's file is root's alone most of the time, and boxes have another user.

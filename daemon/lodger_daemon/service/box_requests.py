@@ -9,6 +9,7 @@ from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.core.shared import ShareRole
 from lodger_daemon.memory.shared_folders import SharedFolders
 from lodger_daemon.memory.work_trees import WorkTrees
+from lodger_daemon.network.core.ssh_texts import AGENT_INSIDE
 from lodger_daemon.network.network import PROXY_PORT, WITH_NETWORK, proxy_environment
 from lodger_daemon.network.ssh_files import SshFiles
 from lodger_daemon.paths import Paths
@@ -39,7 +40,7 @@ class BoxRequests:
         self._settings = settings
         self._environment = environment
         self._installation = installation_folders()
-        self._ssh = SshFiles(paths.state / "ssh", paths.home, PROXY_PORT)
+        self.ssh: Final = SshFiles(paths.state / "ssh", paths.home, PROXY_PORT)
 
     @property
     def memory_inside(self) -> str:
@@ -81,7 +82,7 @@ class BoxRequests:
             reads = WorkTrees(self._paths.agents).reads_beside(key.workspace)
             shown = () if reads is None else (Mount(str(reads), self.reads_inside),)
             return self._request(key.workspace, key.profile, shown, {})
-        network, ssh = (proxy_environment(), self._ssh.mounts()) if key.profile in WITH_NETWORK else ({}, ())
+        network, ssh = (self._way_out(), self.ssh.mounts()) if key.profile in WITH_NETWORK else ({}, ())
         checkout = str(self.checkout(AgentId(key.agent_id)))
         mounts = (
             Mount(checkout, self.memory_inside, writable=key.profile is not BoxProfile.READ_ONLY),
@@ -91,6 +92,10 @@ class BoxRequests:
         )
         environment = {"MEMORY_DIR": self.memory_inside, "AGENT_ID": key.agent_id, **network}
         return self._request(key.workspace, key.profile, mounts, environment)
+
+    def _way_out(self) -> dict[str, str]:
+        agent = {"SSH_AUTH_SOCK": AGENT_INSIDE} if self._settings.network.ssh_agent else {}
+        return {**proxy_environment(), **agent}
 
     def _shared(self, key: BoxKey) -> tuple[Mount, ...]:
         """What the agent may only read, nothing in its boxes may write."""

@@ -27,6 +27,7 @@ from lodger_daemon.memory.writers import Writers
 from lodger_daemon.models.gateway import Models
 from lodger_daemon.network.audit import NetworkAudit
 from lodger_daemon.network.network import Network
+from lodger_daemon.network.ssh_agent import lend_agent
 from lodger_daemon.notifications.delivery import Delivery
 from lodger_daemon.notifications.stop_command import StopCommand
 from lodger_daemon.notifications.tasks import Tasks
@@ -342,6 +343,9 @@ async def _start_network(
     network = Network(place, allow, owner, audit.note, foundation.clock)
     stack.push_async_callback(network.aclose)
     await network.start()
+    if foundation.settings.network.ssh_agent:
+        requests, agent = foundation.requests, options.environment.get("SSH_AUTH_SOCK", "")
+        await lend_agent(stack, requests.ssh, agent, requests.user)
     return network, audit
 
 

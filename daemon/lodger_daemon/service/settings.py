@@ -179,6 +179,9 @@ class NetworkSettings(_Section):
     presets: tuple[Annotated[Preset, Field(strict=False)], ...] = Field(default=(), strict=False)
     """Also what these tools of the person are configured to use: `pip`, `npm`, `cargo`, `git`."""
 
+    ssh_agent: bool = False
+    """Programs in boxes may log in and sign with the keys of the person's ssh agent."""
+
     @field_validator("allow")
     @classmethod
     def _meaningful(cls, entries: tuple[str, ...]) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ from typing import Final
 FOLDER_INSIDE: Final = "/run/lodger/ssh"
 """Where a box shows the files for ssh."""
 CONNECT: Final = f"{FOLDER_INSIDE}/connect"
+AGENT_INSIDE: Final = f"{FOLDER_INSIDE}/agent"
+"""The socket of the person's ssh agent, where it is lent."""
 MACHINE_CONFIG: Final = "/etc/ssh/ssh_config"
 """The machine's own, which ssh reads whatever its user has; covered in boxes."""
 MACHINE_KNOWN_HOSTS: Final = "/etc/ssh/ssh_known_hosts"
