@@ -6,17 +6,19 @@ sent, and nothing after the first request goes anywhere.
 
 import asyncio
 import contextlib
+import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import h11
 
 from lodger_hub.ports.core.headers import (
     cookie_name,
+    is_for_later,
     is_from_elsewhere,
     sessions_of,
     to_app,
@@ -37,6 +39,7 @@ STRANGERS: Final = 256
 """Connections whose first request is not there yet; whoever knocks without an end keeps others out for 20 s at most."""
 FLUSH_S: Final = 10.0
 _BACKLOG: Final = 64
+_log = logging.getLogger(__name__)
 Event: TypeAlias = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
 
 
@@ -124,6 +127,10 @@ class Door:
             writer.transport.abort()
         except (OSError, TimeoutError, h11.ProtocolError):
             writer.transport.abort()
+        except Exception:  # noqa: BLE001 - logged just below
+            # The one place where whatever a stranger sends ends its connection: left open, nothing would count it.
+            writer.transport.abort()
+            _log.exception("a connection to a shared port broke the door's expectations")
         finally:
             del self._tasks[task]
 
@@ -137,11 +144,16 @@ class Door:
     ) -> None:
         try:
             origin = self._own_origin(request)
-            if urlsplit(request.target).path == ENTRY_PATH:
-                writer.write(self._let_in(request))
+            path, _, query = request.target.partition(b"?")
+            if not path.startswith(b"/"):
+                raise _Refused(400, "A browser asks a server for a path.")
+            if path == ENTRY_PATH:
+                writer.write(self._let_in(request, query))
                 return
             if is_from_elsewhere(request.headers, origin):
                 raise _Refused(403, "Another page asked for this, and may not.")
+            if is_for_later(request.headers):
+                raise _Refused(403, "Service workers would outlive this port and are not let through.")
             token_id = self._guard.who(sessions_of(request.headers, self.port))
             if token_id is None:
                 raise _Refused(403, "Open this port from Lodger's page.")
@@ -169,9 +181,9 @@ class Door:
             raise _Refused(403, "This port is not reached under that host name.")
         return (b"https://" if self._secure else b"http://") + hosts[0]
 
-    def _let_in(self, request: h11.Request) -> bytes:
+    def _let_in(self, request: h11.Request, query: bytes) -> bytes:
         """Raises: _Refused."""
-        words = parse_qs(urlsplit(request.target).query.decode("latin-1")).get("word", [])
+        words = parse_qs(query.decode("latin-1")).get("word", [])
         let_in = self._guard.exchange(words[0]) if request.method == b"GET" and len(words) == 1 else None
         if let_in is None:
             raise _Refused(403, "That link was used already, or is too old. Open this port from Lodger's page again.")

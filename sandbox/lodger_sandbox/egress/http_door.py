@@ -142,9 +142,13 @@ async def _pass_answer(
 
 
 def _passed_on(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    headers = list(headers)
     named = {
         word.strip().lower() for name, value in headers if name == b"connection" for word in bytes(value).split(b",")
     }
+    if any(name == b"transfer-encoding" for name, _ in headers):
+        # RFC 9112 section 6.1: a server that went by the length would take the rest of the chunks for a next request.
+        named.add(b"content-length")
     for name, value in headers:
         if name not in _HOP_BY_HOP and name not in named:
             yield bytes(name), bytes(value)

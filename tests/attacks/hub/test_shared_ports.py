@@ -112,10 +112,32 @@ async def test_pages_of_other_origins_are_refused_those_of_the_hub_and_of_other_
         {"Origin": f"http://127.0.0.1:{PORT}"},
         {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"},
         {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"},
+        *(
+            {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": frame}
+            for frame in ("iframe", "frame", "embed", "object")
+        ),
     ):
         assert (await shared.ask(headers=headers)).status == 403, headers
     opened = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate"}
     assert (await shared.ask(headers=opened)).status == 200
+    assert (await shared.ask(headers={**opened, "Sec-Fetch-Dest": "document"})).status == 200
+    framed_by_itself = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}
+    assert (await shared.ask(headers=framed_by_itself)).status == 200
+
+
+async def test_nothing_stays_in_the_browser_to_answer_for_the_next_program_at_that_port(shared: SharedPort) -> None:
+    await shared.let_in()
+    worker = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "same-origin", "Sec-Fetch-Dest": "serviceworker"}
+    assert (await shared.ask("/sw.js", {**worker, "Service-Worker": "script"})).status == 403
+    # The control: as an ordinary script it is the program's own affair.
+    assert (await shared.ask("/sw.js", {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Dest": "script"})).status == 200
+
+
+async def test_a_body_has_one_end_for_whoever_reads_it(shared: SharedPort) -> None:
+    await shared.let_in()
+    answer = await shared.ask(method="POST", headers={"Transfer-Encoding": "chunked"}, body=b"hello")
+    assert answer.seen("transfer-encoding") == ["chunked"]
+    assert answer.seen("content-length") == []
 
 
 async def test_the_application_sees_no_session_and_sets_none(shared: SharedPort) -> None:
@@ -151,6 +173,10 @@ async def test_nothing_after_the_first_request_reaches_the_application(shared: S
         b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
         b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 70_000 + b"\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00",
+        *(
+            b"GET " + target + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+            for target in (b"//[", b"//[a]/", b"http://[", b"http://127.0.0.1/.lodger/enter?word=x", b"*", b"?word=x")
+        ),
     ],
 )
 async def test_what_is_no_plain_request_ends_the_connection(shared: SharedPort, smuggled: bytes) -> None:

@@ -18,6 +18,8 @@ _HOP_BY_HOP: Final = frozenset(
 _OF_THE_HOST: Final = frozenset({b"strict-transport-security", b"clear-site-data", b"alt-svc", b"public-key-pins"})
 """What a browser takes for the whole host, or more of it than this port."""
 _FRIENDLY: Final = frozenset({b"same-origin", b"none"})
+_TAB: Final = b"document"
+"""Where a person sees the address (Fetch Metadata: Sec-Fetch-Dest); frames have words of their own."""
 
 
 def cookie_name(port: int) -> bytes:
@@ -65,8 +67,17 @@ def is_from_elsewhere(headers: Headers, own_origin: bytes) -> bool:
     origin = said.get(b"origin")
     if origin is not None and origin != own_origin.lower():
         return True
-    site, mode = said.get(b"sec-fetch-site"), said.get(b"sec-fetch-mode")
-    return site is not None and site not in _FRIENDLY and mode != b"navigate"
+    site = said.get(b"sec-fetch-site")
+    if site is None or site in _FRIENDLY:
+        return False
+    # In a frame it would be the other page that decides what the person sees of it, and where they click.
+    return said.get(b"sec-fetch-mode") != b"navigate" or said.get(b"sec-fetch-dest", _TAB) != _TAB
+
+
+def is_for_later(headers: Headers) -> bool:
+    """Whether a browser asks for a service worker's program. It would keep that and let it answer in this origin's
+    place from then on, also once the port belongs to another program."""
+    return any(name == b"service-worker" for name, _ in headers)
 
 
 def _connection(headers: Headers, *, upgrade: bool) -> list[tuple[bytes, bytes]]:
@@ -76,7 +87,11 @@ def _connection(headers: Headers, *, upgrade: bool) -> list[tuple[bytes, bytes]]
 
 
 def _end_to_end(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
+    headers = list(headers)
     named = {word.strip().lower() for name, value in headers if name == b"connection" for word in value.split(b",")}
+    if any(name == b"transfer-encoding" for name, _ in headers):
+        # RFC 9112 section 6.1: a body that was read in chunks is passed on without the length that contradicts them.
+        named.add(b"content-length")
     for name, value in headers:
         if name not in _HOP_BY_HOP and name not in named:
             yield name, value
