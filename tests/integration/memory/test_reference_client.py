@@ -17,6 +17,7 @@ from lodger_daemon.memory.remote import MemoryRemote
 from support.hub_rig import Hub, hub_in_a_thread
 from support.memory_conflicts import in_order
 from support.memory_machines import AGENT, CARD, Machine
+from support.patience import LIMIT_S
 from support.plain_boxes import agent_git
 
 
@@ -51,7 +52,7 @@ class ReferenceClient:
         }
         words = ("git", *told, *identity, *argv)
         return subprocess.run(
-            words, cwd=self.place.parent, env=environment, capture_output=True, text=True, timeout=60, check=False
+            words, cwd=self.place.parent, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
         )
 
     def git(self, *argv: str) -> str:
@@ -127,7 +128,7 @@ async def test_clone_pull_and_push_beside_a_machine_of_ours(
         assert (one.place / core / "fact.md").read_text() == ITS_NOTE[core]
 
         ours.memory.head_announced(AGENT, one.git("rev-parse", "HEAD"))
-        assert (await ours.memory.settled(AGENT, 30)).outcome is SyncOutcome.CLEAN
+        assert (await ours.memory.settled(AGENT, LIMIT_S)).outcome is SyncOutcome.CLEAN
         assert ours.published.head() == one.git("rev-parse", "HEAD")
         in_order(ours)
 
@@ -175,7 +176,7 @@ def test_an_agents_repositories_are_listed(hub: Hub, tmp_path: Path) -> None:
     one = client(hub, tmp_path / "one")
     request = urllib.request.Request(f"{hub.url}/v1/agents/{AGENT}/repositories")
     request.add_header("Authorization", f"Bearer {one.key}")
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
         (listed,) = json.load(answer)["repositories"]
     assert {"id", "name", "permissions", "is_primary"} <= set(listed)
     assert listed["is_primary"] is True

@@ -14,6 +14,7 @@ from lodger_daemon.memory.remote import ForeignRemote
 from support.foreign_git_host import running_foreign_host
 from support.git_host_server import TOKEN, RunningHost
 from support.memory_machines import AGENT, CARD, Machine, QuickClock
+from support.patience import LIMIT_S
 from support.plain_boxes import agent_git
 
 
@@ -34,7 +35,7 @@ def status_of(machine: Machine) -> MirrorStatus:
 
 async def settled(machine: Machine) -> MirrorStatus:
     assert machine.memory._mirror is not None
-    await machine.memory._mirror.settled(AGENT, 30)
+    await machine.memory._mirror.settled(AGENT, LIMIT_S)
     return status_of(machine)
 
 
@@ -112,7 +113,7 @@ async def test_what_failed_is_tried_again_without_anybody_asking(tmp_path: Path)
             assert (await settled(one)).fault
             clock.go_on.set()
             assert one.memory._mirror is not None
-            await asyncio.wait({one.memory._mirror._later[AGENT]}, timeout=30)
+            await asyncio.wait({one.memory._mirror._later[AGENT]}, timeout=LIMIT_S)
             assert (await settled(one)).fault == ""
             assert main_at(tmp_path / "host") == one.published.head()
         finally:
@@ -133,7 +134,7 @@ async def test_a_daemon_that_stops_in_the_midst_takes_the_mirror_for_no_worse(tm
     one = Machine(tmp_path / "a", None, mirror=mirror_at(base_url))
     await one.memory.prepare(AGENT, CARD)
     await one.end_turn()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LIMIT_S):
         await pushing.wait()
         await one.memory.aclose()
     restarted = Machine(tmp_path / "a", None, mirror=mirror_at(base_url))

