@@ -6,8 +6,8 @@ ssh finds a home in the list of users and nowhere else, so each ssh here is show
 import os
 import pwd
 import shlex
-import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.remote import Remote
 from lodger_daemon.paths import Paths
 from lodger_daemon.service.memory_hosts import MemoryHost, memory_host
+from support.ssh_agent import agent_environment, ssh_agent
 from support.ssh_server import SshServer
 
 
@@ -37,19 +38,16 @@ class SshPerson:
 
     def add_key(self, key: Path) -> None:
         """The key's file may be gone afterwards: the agent holds it."""
-        subprocess.run(["ssh-add", "-q", str(key)], env=self._environment(), check=True)
+        subprocess.run(["ssh-add", "-q", str(key)], env=agent_environment(self.agent_socket), check=True)
 
     def drop_keys(self) -> None:
-        subprocess.run(["ssh-add", "-q", "-D"], env=self._environment(), check=True)
+        subprocess.run(["ssh-add", "-q", "-D"], env=agent_environment(self.agent_socket), check=True)
 
     def remote(self, host: MemoryHost, address: str) -> "InPersonsHome":
         """As a daemon makes it that was started by this person."""
-        found = memory_host(host, address, Paths(*[self.home] * 4), self._environment())
+        found = memory_host(host, address, Paths(*[self.home] * 4), agent_environment(self.agent_socket))
         assert found is not None
         return InPersonsHome(found, self)
-
-    def _environment(self) -> dict[str, str]:
-        return {"PATH": os.environ["PATH"], "SSH_AUTH_SOCK": str(self.agent_socket)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +78,12 @@ class InPersonsHome:
 
 @contextmanager
 def ssh_person(folder: Path, server: SshServer) -> Iterator[SshPerson]:
-    """Knows the server, and has its key in the agent and in no file."""
-    home, users, socket = folder / "home", folder / "passwd", folder / "agent.sock"
+    """Knows the server, and has its key in the agent and in no file of the home."""
+    home, users = folder / "home", folder / "passwd"
     (home / ".ssh").mkdir(mode=0o700, parents=True)
     me = pwd.getpwuid(os.getuid())
     users.write_text(f"{me.pw_name}:x:{me.pw_uid}:{me.pw_gid}::{home}:/bin/sh\n")
-    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.PIPE, text=True)
-    try:
-        assert agent.stdout is not None
-        assert "SSH_AUTH_SOCK" in agent.stdout.readline()
-        person = SshPerson(home, users, socket)
+    with tempfile.TemporaryDirectory() as short, ssh_agent(Path(short) / "agent", server.key) as place:
+        person = SshPerson(home, users, place)
         person.known_hosts.write_text(server.known_hosts_line())
-        person.add_key(server.key)
         yield person
-    finally:
-        agent.send_signal(signal.SIGTERM)
-        agent.wait(30)
-        if agent.stdout is not None:
-            agent.stdout.close()
