@@ -17,7 +17,7 @@ from lodger_sandbox.host import base_interpreter
 from support.needed_programs import needed
 
 KERNEL: Final = "linux.uml"
-LIMIT_S: Final = 120.0
+LIMIT_S: Final = 240.0
 MEMORY: Final = "1G"
 MARK: Final = "RESULT "
 _ROOT: Final = Path(__file__).parents[2]

@@ -14,6 +14,8 @@ from lodger_sandbox.core.cgroup_plan import Base, find_base, in_words, limit_fil
 from support.groups_machine import As, run_there
 from support.sandbox_users import user_of_boxes
 
+pytestmark = pytest.mark.timeout(300)
+"""The kernel is there in some seconds, and on a machine with much else to do in more than a minute."""
 MIB = 1024**2
 OWN = "12:pids:/somewhere\n0::/system.slice/lodger-daemon.service/daemon\n"
 MOUNTS = """24 30 0:22 / /proc rw,nosuid - proc proc rw
