@@ -34,12 +34,12 @@ def main(argv: list[str]) -> int:
 
 
 def read_head(connection: socket.socket) -> bytes:
-    """The answer up to its empty line and not a byte more: what follows is for ssh."""
+    """The answer up to its empty line and not a byte more, since what follows is for ssh. Raises: OSError for none."""
     head = b""
-    while not head.endswith(b"\r\n\r\n") and len(head) < HEAD_LIMIT_BYTES:
+    while not head.endswith(b"\r\n\r\n"):
         piece = connection.recv(1)
-        if not piece:
-            break
+        if not piece or len(head) >= HEAD_LIMIT_BYTES:
+            raise OSError("its answer breaks off")
         head += piece
     return head
 
