@@ -89,7 +89,8 @@ class PortRoom:
         self.state, self.workspace = state, workspace
         self.clock, self.person, self.rules = CountingClock(), Person(), Rules()
         self.audit: list[tuple[str, str, str]] = []
-        self.ports = Ports(self.rules, self.clock, self._note, asks=asks)
+        self.spoken_to: list[str] = []
+        self.ports = Ports(self.rules, self.clock, self._note, asks=asks, spoken_to=lambda: self.spoken_to)
         self.ports.let_ask(self.person)
         self.manager = BoxManager(
             state / "boxes", RealRequests(state, workspace.parent / "no-home"), watcher=self.ports

@@ -128,6 +128,10 @@ class Models:
                 await asyncio.gather(task, return_exceptions=True)
         await asyncio.gather(self._lean.aclose(), self._litellm.aclose(), self._practice.aclose())
 
+    def addresses(self) -> tuple[str, ...]:
+        """Where providers are spoken to, and where servers of this machine would be found."""
+        return (*self._local_servers.values(), *(one.base_url for one in self._registry.all().values()))
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelChunk, None]:
         """Run one step. Raises: ModelFailure. Closing the generator closes the request at the provider."""
         name, model = split_handle(request.handle)

@@ -1,8 +1,10 @@
 """One open port of a box: a socket on this machine's loopback, and the connections that go through it."""
 
 import asyncio
+import errno
 import logging
 import socket
+from collections.abc import Set
 from typing import Final
 
 from lodger_daemon.clock import Clock
@@ -37,10 +39,10 @@ class Forward:
     def connections(self) -> int:
         return len(self._relays)
 
-    async def listen(self, wanted: int) -> None:
-        """At `wanted` of 127.0.0.1 if that is free, else at any port. Raises: OSError."""
+    async def listen(self, wanted: int, never: Set[int]) -> None:
+        """At `wanted` of 127.0.0.1 if that is free and not among `never`, else at any other. Raises: OSError."""
         loop = asyncio.get_running_loop()
-        made = _bound(wanted)
+        made = _bound(wanted, never)
         try:
             self._server = await loop.create_server(self._accepted, sock=made, backlog=_BACKLOG)
         except BaseException:
@@ -106,15 +108,17 @@ class Forward:
                 relay.abort()
 
 
-def _bound(wanted: int) -> socket.socket:
+def _bound(wanted: int, never: Set[int]) -> socket.socket:
     """Raises: OSError."""
-    for port in (wanted, 0) if wanted >= _FIRST_FREE_PORT else (0,):
+    for port in (wanted, 0) if wanted >= _FIRST_FREE_PORT and wanted not in never else (0,):
         made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             made.bind((LOOPBACK, port))
             # Two programs may hold one address as long as neither listens; so it is only ours once it does.
             made.listen(_BACKLOG)
+            if made.getsockname()[1] in never:
+                raise OSError(errno.EADDRINUSE, "the port that the system chose is somebody else's; try again")
         except OSError:
             made.close()
             if port == 0:

@@ -10,7 +10,7 @@ await ports.close(box, 5173)
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -21,6 +21,7 @@ from lodger_daemon.ports.contract import PortAsker, PortRules
 from lodger_daemon.ports.core import offers
 from lodger_daemon.ports.core.grants import BadGrants, Grants, as_text, from_text
 from lodger_daemon.ports.core.offers import Port, PortBook, PortState
+from lodger_daemon.ports.core.own_callees import ports_of
 from lodger_daemon.ports.core.pace import BUSY_S, LONGEST_S, next_look_s
 from lodger_daemon.ports.dialling import BoxDialler
 from lodger_daemon.ports.forward import LOOPBACK, Forward
@@ -84,16 +85,27 @@ class Ports:
     """Event loop only. Implements `BoxWatcher`. What is open ends with its box and with this daemon; a later daemon
     opens again what a person allowed for as long as the box lives, and what the rules say."""
 
-    def __init__(self, rules: PortRules, clock: Clock, note: Note, *, asks: bool = True) -> None:
+    def __init__(
+        self,
+        rules: PortRules,
+        clock: Clock,
+        note: Note,
+        *,
+        asks: bool = True,
+        spoken_to: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
         """
         Args:
             note: called with agent, action, port and details, for the audit log.
             asks: whether people are asked; else they open ports themselves.
+            spoken_to: addresses where this daemon, or the person's browser, expects the hub or a model server. No box
+                gets a port of theirs here, also while nobody has it: it would be sent what is meant for those.
         """
         self._rules = rules
         self._clock = clock
         self._note = note
         self._asks = asks
+        self._spoken_to = spoken_to
         self._asker: PortAsker | None = None
         self._boxes: dict[str, _Box] = {}
         self._some = asyncio.Event()
@@ -255,7 +267,7 @@ class Ports:
                 return known.local_port
             forward = Forward(box.dialler, number, self._clock)
             try:
-                await forward.listen(wanted)
+                await forward.listen(wanted, ports_of(self._spoken_to()))
             except OSError as error:
                 raise NotOpened(f"port {number} of the box could not be opened here: {error}") from error
             if self._boxes.get(box.found.folder.name) is not box:

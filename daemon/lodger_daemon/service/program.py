@@ -275,7 +275,7 @@ async def _make_rooms(
         PriceList(settings.spend.own_prices(), models.billing, models.listed_rates),
     )
     network, network_audit = await _start_network(options, foundation, stack)
-    ports, shares = _make_ports(foundation, hub, stack)
+    ports, shares = _make_ports(foundation, hub, models, stack)
     overflow = OverflowFolder(paths.overflow, OverflowOwner(*owner) if (owner := requests.owner()) else None)
     boxes = BoxManager(
         paths.boxes,
@@ -349,9 +349,12 @@ async def _start_network(
     return network, audit
 
 
-def _make_ports(foundation: _Foundation, hub: Hub | None, stack: contextlib.AsyncExitStack) -> tuple[Ports, HubShares]:
-    rules = PersonsPorts(foundation.settings_file, foundation.settings)
-    ports = Ports(rules, foundation.clock, foundation.audit.note, asks=foundation.settings.ports.ask)
+def _make_ports(
+    foundation: _Foundation, hub: Hub | None, models: Models, stack: contextlib.AsyncExitStack
+) -> tuple[Ports, HubShares]:
+    rules, asks = PersonsPorts(foundation.settings_file, foundation.settings), foundation.settings.ports.ask
+    hubs, note = () if hub is None else (hub.url,), foundation.audit.note
+    ports = Ports(rules, foundation.clock, note, asks=asks, spoken_to=lambda: (*hubs, *models.addresses()))
     stack.push_async_callback(ports.aclose)
     shares = HubShares(ports, None if hub is None else hub.address())
     stack.push_async_callback(shares.aclose)
