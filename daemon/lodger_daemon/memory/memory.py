@@ -371,12 +371,12 @@ class Memory:
         room.published.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         reason = "no remote is configured"
         if self._remote is not None:
-            progress("asking the hub for this agent's memory")
+            progress("asking the remote for this agent's memory")
             match await agent.adopt():
                 case Adopted():
                     return
                 case NotThere():
-                    reason = "the hub does not have it"
+                    reason = f"there is none at {self._remote.url(agent_id)}"
                 case NotHad(reason=text):
                     reason = text
         if card is None:

@@ -1,6 +1,8 @@
 """Memory over SSH, as the remote and as a mirror: a real sshd, the person's own ssh agent and known hosts."""
 
 import asyncio
+import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -182,6 +184,18 @@ async def test_a_first_clone_from_an_unknown_host_is_no_new_memory(
                 await two.memory.prepare(AGENT, None)
         finally:
             await two.memory.aclose()
+
+
+async def test_an_agent_that_the_host_does_not_have_is_said_to_be_missing_there(
+    tmp_path: Path, remote: InPersonsHome, repository: Path
+) -> None:
+    shutil.rmtree(repository)
+    one = Machine(tmp_path / "a", None, remote=remote)
+    try:
+        with pytest.raises(MemoryUnavailable, match=re.escape(f"there is none at {remote.url(AGENT)}")):
+            await one.memory.prepare(AGENT, None)
+    finally:
+        await one.memory.aclose()
 
 
 async def test_a_server_that_stopped_gets_what_it_missed_once_it_is_back(
