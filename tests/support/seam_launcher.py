@@ -179,15 +179,23 @@ def wrap_files(seams: Seams) -> None:
 
 
 def wrap_sockets(seams: Seams) -> None:
-    from websockets.asyncio.connection import Connection
+    from websockets.asyncio.client import ClientConnection
 
-    def sent(self: Any, message: Any, *_: Any, **__: Any) -> tuple[str, ...]:
-        place = "hub" if type(self).__name__ == "ClientConnection" else "client"
+    from lodger_daemon.clients import app_server
+
+    def kind_of(message: Any) -> str:
         data = message[:4096] if isinstance(message, str | bytes | bytearray) else b""
         found = KIND.search(data.decode("utf-8", "replace") if not isinstance(data, str) else data)
-        return (f"send to {place} {found[1] if found else 'other'}",)
+        return found[1] if found else "other"
 
-    wrap_coroutine(seams, Connection, "send", sent)
+    def sent_to_hub(_: Any, message: Any, *__: Any, **___: Any) -> tuple[str, ...]:
+        return (f"send to hub {kind_of(message)}",)
+
+    def sent_to_client(_: Any, frames: list[bytes]) -> tuple[str, ...]:
+        return tuple(f"send to client {kind_of(frame)}" for frame in frames)
+
+    wrap_coroutine(seams, ClientConnection, "send", sent_to_hub)
+    wrap_coroutine(seams, app_server, "_send_together", sent_to_client)
 
 
 def wrap_daemon(seams: Seams) -> None:
