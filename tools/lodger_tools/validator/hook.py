@@ -12,6 +12,10 @@ from pathlib import Path
 if sys.version_info < (3, 11):  # noqa: UP036 - the python3 of the box may be older than the one that Lodger runs on
     sys.exit(0)
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import IO
+
 
 def _make_importable() -> None:
     """Give this folder its package name, although nothing else of the package is there."""
@@ -26,19 +30,39 @@ def _git(*argv: str) -> bytes:
     return subprocess.run(["git", *argv], stdout=subprocess.PIPE, check=True, timeout=30).stdout
 
 
-def read_object(oid: str) -> tuple[str, bytes]:
-    try:
-        kind = _git("cat-file", "-t", oid).decode().strip()
-        return kind, _git("cat-file", kind, oid)
-    except subprocess.CalledProcessError:
-        raise KeyError(oid) from None
+class Objects:
+    """The objects of the checkout, from gits that are asked over and over: to start one for each file of a large memory
+    would take minutes."""
 
+    def __init__(self) -> None:
+        self._kept: dict[str, subprocess.Popen[bytes]] = {}
 
-def read_size(oid: str) -> int:
-    try:
-        return int(_git("cat-file", "-s", oid))
-    except subprocess.CalledProcessError:
-        raise KeyError(oid) from None
+    def read(self, oid: str) -> tuple[str, bytes]:
+        """Raises: KeyError."""
+        kind, size, said = self._ask("--batch", oid)
+        return kind, said.read(size + 1)[:size]
+
+    def size(self, oid: str) -> int:
+        """Raises: KeyError."""
+        return self._ask("--batch-check", oid)[1]
+
+    def close(self) -> None:
+        for git in self._kept.values():
+            git.communicate(timeout=30)
+
+    def _ask(self, how: str, oid: str) -> "tuple[str, int, IO[bytes]]":
+        git = self._kept.get(how)
+        if git is None:
+            git = subprocess.Popen(["git", "cat-file", how], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self._kept[how] = git
+        assert git.stdin is not None
+        assert git.stdout is not None
+        git.stdin.write(oid.encode() + b"\n")
+        git.stdin.flush()
+        words = git.stdout.readline().split()
+        if len(words) != 3:
+            raise KeyError(oid)
+        return words[1].decode(), int(words[2]), git.stdout
 
 
 def _parent_trees() -> tuple[str, ...]:
@@ -57,8 +81,10 @@ def main(*, shared: bool) -> int:
     from lodger_tools.validator.commit import locked_findings
     from lodger_tools.validator.tree import TreeValidator
 
-    trees, tree = TreeValidator(read_object, read_size, shared=shared), _git("write-tree").decode().strip()
+    objects, tree = Objects(), _git("write-tree").decode().strip()
+    trees = TreeValidator(objects.read, objects.size, shared=shared)
     findings = (*trees.validate(tree).findings, *locked_findings(tree, _parent_trees(), trees))
+    objects.close()
     for finding in findings:
         sys.stderr.write(f"memory: {finding}\n")
     return 1 if findings else 0

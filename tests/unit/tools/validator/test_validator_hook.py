@@ -1,5 +1,6 @@
 """The commit hook as the program it is in a box: started from a bare folder, without the rest of the package."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,33 @@ import lodger_tools.validator.hook as hook
 from support.plain_boxes import agent_environment, agent_git
 
 AUTHOR = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+
+
+NOTE = "---\nname: n\ndescription: d\n---\n"
+FEW_GITS = 6
+COUNTING_GIT = """#!/bin/sh
+echo "$1" >>"$COUNTED"
+exec {git} "$@"
+"""
+
+
+def test_how_many_gits_it_starts_is_the_same_for_any_number_of_files(tmp_path: Path) -> None:
+    checkout, shims, counted = tmp_path / "memory", tmp_path / "bin", tmp_path / "counted"
+    shims.mkdir()
+    (shims / "git").write_text(COUNTING_GIT.format(git=shutil.which("git")))
+    (shims / "git").chmod(0o755)
+    (checkout / "notes").mkdir(parents=True)
+    agent_git(checkout, "init", "-q")
+    (checkout / "MEMORY.md").write_text("index")
+    for number in range(40):
+        (checkout / "notes" / f"n{number}.md").write_text(NOTE + str(number))
+        (checkout / "notes" / f"p{number}.png").write_bytes(b"picture")
+    agent_git(checkout, "add", "-A")
+    environment = agent_environment() | {"PATH": f"{shims}:{os.environ['PATH']}", "COUNTED": str(counted)}
+    argv = [sys.executable, "-I", "-S", "-B", hook.__file__]
+    done = subprocess.run(argv, cwd=checkout, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(counted.read_text().split()) <= FEW_GITS
 
 
 def test_hook_refuses_and_accepts(tmp_path: Path) -> None:
