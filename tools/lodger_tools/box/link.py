@@ -23,6 +23,7 @@ from lodger_tools.runner.wire import (
     FrameReader,
     WireError,
     encode_frame,
+    fits_into_runner,
 )
 
 HELLO_WITHIN_S: Final = 10.0
@@ -112,6 +113,14 @@ class BoxLink(asyncio.Protocol):
             raise BoxLost("the box has ended")
         self._transport.write(frame)
 
+    def _start(self, call_id: int, pending: Pending, call: BoxCall, *, background: bool = False) -> None:
+        frame = start_frame(call_id, call, background)
+        if fits_into_runner(frame):
+            self._send(frame)
+        else:
+            # A runner would end the connection, and with it everything else that runs there.
+            pending.future.set_result(BoxOutcome("error", f"{len(frame):,} bytes are too many for a call in a box"))
+
     def _take(self, header: JsonObject, payload: bytes) -> None:
         kind, call_id = header.get("is"), header.get("id")
         if kind == "hello":
@@ -169,7 +178,7 @@ class BoxLink(asyncio.Protocol):
         output = KeptOutput(HEAD_LIMIT_BYTES, TAIL_LIMIT_BYTES) if limit is None else KeptOutput(limit, 0)
         pending = Pending(output, sink, isinstance(call.operation, RunProgram))
         call_id = self._register(pending)
-        self._send(start_frame(call_id, call))
+        self._start(call_id, pending, call)
         outcome = await self._wait(call_id, call.call_key, pending, time_limit_s(call.operation))
         assert isinstance(outcome, BoxOutcome | None)  # nothing else was asked for
         if outcome is None:
@@ -180,7 +189,7 @@ class BoxLink(asyncio.Protocol):
         """The same, but a call that runs longer than that is left to run. Raises: BoxLost."""
         pending = Pending(KeptOutput(), sink)
         call_id = self._register(pending)
-        self._send(start_frame(call_id, call))
+        self._start(call_id, pending, call)
         outcome = await self._wait_a_while(call_id, call.call_key, pending, foreground_s)
         if outcome is None:
             raise BoxLost(NOT_KEPT)
@@ -190,7 +199,7 @@ class BoxLink(asyncio.Protocol):
         """Start a call that nobody waits for; an outcome when it has ended already. Raises: BoxLost."""
         pending = Pending(KeptOutput(), None, begins=True)
         call_id = self._register(pending)
-        self._send(start_frame(call_id, call, background=True))
+        self._start(call_id, pending, call, background=True)
         outcome = await self._wait(call_id, call.call_key, pending, ANSWER_WITHIN_S)
         assert not isinstance(outcome, StillRuns)  # nobody leaves a call that is not followed
         if outcome is None:

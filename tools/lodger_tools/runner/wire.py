@@ -64,6 +64,12 @@ def encode_frame(header: dict[str, Any], payload: bytes | bytearray = b"") -> by
     return b"".join((len(text).to_bytes(4, "big"), len(payload).to_bytes(4, "big"), text, payload))
 
 
+def fits_into_runner(frame: bytes) -> bool:
+    """Whether a runner takes this frame."""
+    header_bytes, payload_bytes = int.from_bytes(frame[:4], "big"), int.from_bytes(frame[4:PREFIX_BYTES], "big")
+    return header_bytes <= TO_RUNNER_HEADER_LIMIT_BYTES and payload_bytes <= TO_RUNNER_PAYLOAD_LIMIT_BYTES
+
+
 class FrameReader:
     """Bytes in, whole frames out; refuses lengths above its limits before it waits for their bytes."""
 

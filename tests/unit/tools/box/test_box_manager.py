@@ -27,7 +27,13 @@ from lodger_tools.box.contract import (
     WriteFile,
 )
 from lodger_tools.box.manager import BoxManager
-from lodger_tools.runner.wire import TO_DAEMON_PAYLOAD_LIMIT_BYTES, VERSION, encode_frame
+from lodger_tools.runner.wire import (
+    TO_DAEMON_PAYLOAD_LIMIT_BYTES,
+    TO_RUNNER_HEADER_LIMIT_BYTES,
+    TO_RUNNER_PAYLOAD_LIMIT_BYTES,
+    VERSION,
+    encode_frame,
+)
 from support.patience import LIMIT_S
 from support.plain_runner import PlainStarter, plain_request
 
@@ -100,6 +106,23 @@ async def test_a_program_gets_its_input_and_gives_bytes(rig: Rig) -> None:
     assert (cut.status, len(cut.data) <= 1000, "exceeded 1000 bytes" in cut.text) == ("error", True, True)
     missing = await rig.run(RunProgram(("no-such-program",)))
     assert missing.status == "error"
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        RunProgram(("cat",), bytes(TO_RUNNER_PAYLOAD_LIMIT_BYTES + 1)),
+        RunCommand("true " + "x" * TO_RUNNER_HEADER_LIMIT_BYTES),
+    ],
+    ids=["payload", "header"],
+)
+async def test_a_call_that_no_runner_takes_ends_no_box(rig: Rig, operation: Operation) -> None:
+    assert (await rig.run(RunCommand("mkfifo go"))).exit_code == 0
+    waiting = asyncio.create_task(rig.run(RunCommand("read line < go; echo $line")))
+    refused = await rig.run(operation)
+    assert (refused.status, "too many for a call" in refused.text) == ("error", True)
+    await rig.run(RunCommand("echo same box > go"))
+    assert (await waiting).text.strip() == "same box"
 
 
 async def test_one_key_runs_once(rig: Rig) -> None:
