@@ -1,17 +1,21 @@
 """The checkout of one agent, reached through its box only. Nothing here opens a path of it."""
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from lodger_daemon.memory.checkout_scripts import INSTALL, PRE_PUSH, RECEIVE, UPDATE, pre_commit
 from lodger_daemon.memory.core.commits import Identity
+from lodger_daemon.memory.core.pack import objects_in
 from lodger_daemon.randomness import Rng
 from lodger_tools.box.contract import BoxCall, Boxes, BoxKey, BoxOutcome, ReadHead, RunProgram
 
 _PACK_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _STATUS_LIMIT_BYTES: Final = 64 * 1024
 _SCRIPT_LIMIT_S: Final = 60.0
+_STAYS_PACKED: Final = 100
+"""As git's own limit for what it unpacks into single files."""
 _PACK_ARGV: Final = ("pack-objects", "--revs", "--stdout", "-q", "--window=0", "--no-reuse-delta", "--threads=1")
 
 
@@ -75,14 +79,27 @@ class Checkout:
         records = outcome.data.decode("utf-8", "replace").split("\0")
         return tuple(_plain(record[3:]) for record in records if len(record) > 3)
 
-    async def install(self, box: BoxKey, commit: str, pack: bytes, identity: Identity) -> CheckoutAnswer:
+    async def install(
+        self, box: BoxKey, commit: str, packs: AsyncIterator[bytes], identity: Identity
+    ) -> CheckoutAnswer:
         """Make the repository with `commit`; a half-made one from a crash is finished."""
-        arguments = (commit, identity.name, identity.email, pre_commit(self._shared), PRE_PUSH)
-        return await self._script(box, INSTALL, arguments, pack)
+        following = (identity.name, identity.email, pre_commit(self._shared), PRE_PUSH)
+        answer = CheckoutAnswer(CheckoutWord.FAILED, "there is nothing to install")
+        async for pack, last in _marking_the_last(packs):
+            answer = await self._script(box, INSTALL, (commit if last else "", *following), pack)
+            if answer.word is not CheckoutWord.RECEIVED:
+                return answer
+        return answer
 
-    async def receive(self, box: BoxKey, pack: bytes, theirs: str | None = None) -> CheckoutAnswer:
+    async def receive(self, box: BoxKey, packs: AsyncIterator[bytes], theirs: str = "") -> CheckoutAnswer:
         """Bring objects in; with `theirs`, name that commit as the other side of a conflict."""
-        return await self._script(box, RECEIVE, (theirs or "",), pack)
+        answer = CheckoutAnswer(CheckoutWord.FAILED, "there is nothing to bring in")
+        async for pack, last in _marking_the_last(packs):
+            stays = "packed" if objects_in(pack) >= _STAYS_PACKED else ""
+            answer = await self._script(box, RECEIVE, (theirs if last else "", stays), pack)
+            if answer.word is not CheckoutWord.RECEIVED:
+                return answer
+        return answer
 
     async def update(self, box: BoxKey, old: str, new: str, added: tuple[str, ...]) -> CheckoutAnswer:
         """From `old` to `new`, whose objects are there, if nothing of the agent's stands in the way.
@@ -106,6 +123,16 @@ class Checkout:
     async def _run(self, box: BoxKey, operation: ReadHead | RunProgram) -> BoxOutcome:
         key = f"memory/{self.agent_id}/{self._rng.uuid()}"
         return await self._boxes.run(box, BoxCall(key, operation, cwd="/"))
+
+
+async def _marking_the_last(packs: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, bool]]:
+    before: bytes | None = None
+    async for pack in packs:
+        if before is not None:
+            yield before, False
+        before = pack
+    if before is not None:
+        yield before, True
 
 
 def _plain(text: str) -> str:

@@ -70,6 +70,7 @@ git config branch.main.remote origin
 git config branch.main.merge refs/heads/main
 rm -f .git/index.lock
 git index-pack --stdin >/dev/null || { echo failed objects did not arrive; exit 0; }
+[ -n "$commit" ] || { echo received; exit 0; }
 git symbolic-ref HEAD refs/heads/main
 undo_interrupted
 git read-tree -n -m -u "$commit" >&2 || { echo in_the_way files already there; exit 0; }
@@ -86,7 +87,8 @@ INSTALL: Final = _UNDO + _INSTALL
 RECEIVE: Final = r"""
 set -u
 cd "$1" 2>/dev/null || { echo no_folder; exit 0; }
-git unpack-objects -q >&2 || { echo failed objects did not arrive; exit 0; }
+if [ -n "$3" ]; then git index-pack --stdin >/dev/null; else git unpack-objects -q >&2; fi \
+    || { echo failed objects did not arrive; exit 0; }
 [ -z "$2" ] || git update-ref refs/lodger/theirs "$2" || { echo failed to name the other side; exit 0; }
 echo received
 """

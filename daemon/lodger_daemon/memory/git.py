@@ -1,9 +1,11 @@
 """Starting git on a repository of ours: trusted place, environment from nothing, a limit, a group of its own."""
 
 import os
+import select
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,8 @@ MEMORY_LIMIT_BYTES: Final = 1024**3
 """Of a git that takes in what others packed: 16 KB of deltas can make an object of many gigabytes, held whole."""
 COMMAND_LIMIT_S: Final = 60.0
 """As the reference (BEHAVIOUR.md F4)."""
+_END_LIMIT_S: Final = 5.0
+"""Of a git that has nothing more to say."""
 
 
 def find_git() -> str:
@@ -71,6 +75,17 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
+
+
+def _whole(command: str, process: subprocess.Popen[bytes], pieces: list[bytes]) -> bytes:
+    """What a git that has closed its output has said, if it ended well. Raises: GitFailed."""
+    try:
+        exit_code = process.wait(_END_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise GitFailed(command, None, "it does not end") from None
+    if exit_code != 0:
+        raise GitFailed(command, exit_code, "")
+    return b"".join(pieces)
 
 
 class Git:
@@ -173,6 +188,36 @@ class Git:
         if done.exit_code != 0:
             raise GitFailed(argv[0], done.exit_code, done.stderr.decode("utf-8", "replace"))
         return done.stdout
+
+    def run_within(self, most_bytes: int, *argv: str, stdin: bytes = b"") -> bytes | None:
+        """Its output, or None when there is more of it than that, which is then not waited for.
+
+        Args:
+            stdin: at most what a pipe holds.
+
+        Raises: GitFailed.
+        """
+        process = self.start(*argv)
+        deadline = time.monotonic() + COMMAND_LIMIT_S
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            os.write(process.stdin.fileno(), stdin)
+            process.stdin.close()
+            while size <= most_bytes:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0 or not select.select([process.stdout], [], [], left_s)[0]:
+                    raise GitFailed(argv[0], None, "")
+                piece = os.read(process.stdout.fileno(), 1 << 18)
+                if not piece:
+                    return _whole(argv[0], process, pieces)
+                pieces.append(piece)
+                size += len(piece)
+            return None
+        finally:
+            self.forget(process)
 
     def line(self, *argv: str, stdin: bytes = b"") -> str:
         """Its output as one trimmed text. Raises: GitFailed."""

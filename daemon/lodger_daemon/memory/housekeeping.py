@@ -1,9 +1,11 @@
-"""Keeping a published repository small and quick: loose objects become packs. Nothing is ever thrown away here.
+"""Keeping a published repository small and quick: loose objects become packs. No object is ever thrown away here.
 
 Git's own housekeeping is off: it would start by itself, outlive the command that started it, and know nothing of our
 lock. Blocking; call under the agent's lock. After a crash every object is where it was, or in a pack as well.
 """
 
+import contextlib
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +16,8 @@ _SAMPLE: Final = ("00", "40", "80", "c0")
 _LOOSE_IN_SAMPLE: Final = 16
 """About a thousand loose objects, which some two hundred commits make."""
 _MOST_PACKS: Final = 40
+_LEFT_OVER_S: Final = 24 * 3600.0
+"""No fetch lives that long: what a git that was killed, or that refused a pack, has left half-written."""
 _LIMIT_S: Final = 8.0
 """Below the time that others wait for the lock. A thousand objects take a fraction of a second."""
 
@@ -35,6 +39,15 @@ def pack_if_needed(published: Published) -> bool:
     done = published.git.attempt("repack", "-d", "-l", "-q", "--geometric=2", limit_s=_LIMIT_S)
     published.seam("after packing objects")
     return done.exit_code == 0 and not needs_packing(published)
+
+
+def drop_left_over(published: Published, now_s: float) -> None:
+    """Take away what gits have left half-written, which no object is in; `now_s` is wall time. Starts no process."""
+    objects = published.repository / "objects"
+    for path in (*objects.glob("tmp_*"), *objects.glob("pack/tmp_*")):
+        with contextlib.suppress(OSError):
+            if now_s - path.lstat().st_mtime > _LEFT_OVER_S:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _entries(folder: Path, ending: str = "") -> int:

@@ -18,7 +18,8 @@ from lodger_tools.validator.tree import TreeValidator
 
 PACK_LIMITS: Final = PackLimits()
 _OBJECTS_REFUSED: Final = re.compile(
-    r"fsck error|reachable objects|cannot find object|object type mismatch|unresolved|not a valid object|bad object",
+    r"fsck error|reachable objects|cannot find object|object type mismatch|unresolved|not a valid object|bad object|"
+    r"did not receive expected object|child objects|unexpected type|invalid commit|invalid tree",
     re.IGNORECASE,
 )
 """What git says when the objects themselves are at fault."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -240,6 +240,10 @@ class Memory:
     def mirror_status(self, agent_id: AgentId) -> MirrorStatus | None:
         """How the copy elsewhere stands; None when no mirror is configured."""
         return None if self._mirror is None else self._mirror.status(agent_id, self._agent(agent_id).room)
+
+    def packs(self, agent_id: AgentId, commit: str) -> AsyncIterator[bytes]:
+        """A published commit with its history, in packs that a box takes. Raises: MemoryFailure."""
+        return self._agent(agent_id).room.packs((commit,), ())
 
     def conflict(self, agent_id: AgentId) -> Conflict | None:
         """What this machine and another, or the checkout, do not agree on."""

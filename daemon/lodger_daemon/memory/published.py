@@ -16,7 +16,7 @@ from typing import Final
 
 from lodger_daemon.durable_files import sync_folder
 from lodger_daemon.memory.core.commits import Identity
-from lodger_daemon.memory.core.pack import make_pack
+from lodger_daemon.memory.core.pack import make_pack, objects_in
 from lodger_daemon.memory.errors import GitFailed, LockBusy, MemoryUnavailable, RefMoved
 from lodger_daemon.memory.git import COMMAND_LIMIT_S, Git, RunningGits
 from lodger_daemon.memory.kept_gits import ObjectReader, RefChange, RefWriter, commands_for
@@ -32,6 +32,8 @@ REMOTE: Final = "refs/lodger/remote"
 """The remote's main as last seen, after what it holds was taken in or found to be ours."""
 
 _LOCK_LIMIT_S: Final = 10.0
+_STAYS_PACKED: Final = 100
+"""As git's own limit for what it unpacks into single files."""
 _STALE_LOCK_S: Final = 1.0
 """A live git holds a ref's lock for some milliseconds."""
 _MAX_FETCHED_BYTES: Final = 1024**3
@@ -184,17 +186,21 @@ class Published:
     def add_objects(self, pack: bytes) -> None:
         """Store a pack's objects, each checked by git as well."""
         self.seam("before unpacking")
-        self.git.run("unpack-objects", "-q", "--strict", stdin=pack)
+        # Each object that is unpacked is a file of its own, to be brought to the disk by itself.
+        many = objects_in(pack) >= _STAYS_PACKED
+        argv = ("index-pack", "--stdin", "--strict") if many else ("unpack-objects", "-q", "--strict")
+        self.git.run(*argv, stdin=pack)
         self.seam("after unpacking")
 
     def write(self, objects: Sequence[tuple[str, bytes]]) -> None:
         self.add_objects(make_pack(objects))
 
-    def pack_of(self, include: Sequence[str], exclude: Sequence[str]) -> bytes:
-        """A pack without deltas against what the other side has not got."""
+    def pack_of(self, include: Sequence[str], exclude: Sequence[str], most_bytes: int) -> bytes | None:
+        """A pack without deltas against what the other side has not got; None when it would be larger than that."""
         lines = [*include, *(f"^{oid}" for oid in exclude)]
         revisions = ("\n".join(lines) + "\n").encode()
-        return self.git.run("pack-objects", "--revs", "--stdout", "-q", "--threads=1", stdin=revisions)
+        argv = ("pack-objects", "--revs", "--stdout", "-q", "--threads=1")
+        return self.git.run_within(most_bytes, *argv, stdin=revisions)
 
     def begin(self, name: str) -> "Published":
         """An empty repository beside the real one, to be filled and then put in place by `put_in_place`."""

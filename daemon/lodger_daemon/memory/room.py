@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +23,7 @@ from lodger_daemon.memory.core.sync_state import (
 )
 from lodger_daemon.memory.core.wanted_paths import BadRequest
 from lodger_daemon.memory.errors import GitFailed, MemoryFailure, RefMoved
-from lodger_daemon.memory.housekeeping import pack_if_needed
+from lodger_daemon.memory.housekeeping import drop_left_over, pack_if_needed
 from lodger_daemon.memory.importing import (
     Diverged,
     Imported,
@@ -34,6 +34,7 @@ from lodger_daemon.memory.importing import (
     words_for,
 )
 from lodger_daemon.memory.kept_gits import RefChange
+from lodger_daemon.memory.packs import part_pack, parts_of, whole_pack
 from lodger_daemon.memory.published import CHECKOUT, Published
 from lodger_daemon.memory.reading import added_paths, compile_memory, fullness_of
 from lodger_daemon.memory.settling import Decision, Settled, SettleResult, Whole, settle
@@ -185,12 +186,22 @@ class AgentRoom:
         if self._clock.mono() < self._no_packing_before:
             return
         try:
+            await self.local(drop_left_over, self.published, self.now_s())
             packed = await self.local(pack_if_needed, self.published)
         except MemoryFailure as fault:
             _log.warning("the memory of %s was not packed: %s", self.published.folder.name, fault)
             packed = False
         if not packed:
             self._no_packing_before = self._clock.mono() + _PACK_AGAIN_S
+
+    async def packs(self, include: Sequence[str], exclude: Sequence[str]) -> AsyncIterator[bytes]:
+        """What a checkout with `exclude` needs to have `include`, in packs that a box takes. Raises: MemoryFailure."""
+        whole = await self.local(whole_pack, self.published, include, exclude)
+        if whole is not None:
+            yield whole
+            return
+        for part in await self.local(parts_of, self.published, include, exclude):
+            yield await self.local(part_pack, self.published, part)
 
     async def show_theirs(self, box: BoxKey, remote: str) -> None:
         """Give the checkout the other side of a conflict as `refs/lodger/theirs`, unless a tool call may be at work."""
@@ -201,8 +212,7 @@ class AgentRoom:
         seen = self.published.ref(CHECKOUT)
         if self._theirs == remote or seen is None:
             return
-        pack = await self.local(self.published.pack_of, (remote,), (seen,))
-        answer = await self.checkout.receive(box, pack, remote)
+        answer = await self.checkout.receive(box, self.packs((remote,), (seen,)), remote)
         if answer.word is CheckoutWord.RECEIVED:
             self._theirs = remote
 
@@ -314,16 +324,14 @@ class AgentRoom:
         return ImportReport(False, main, text)
 
     async def _install(self, box: BoxKey, main: str) -> CheckoutAnswer:
-        pack = await self.local(self.published.pack_of, (main,), ())
-        answer = await self.checkout.install(box, main, pack, self.published.identity)
+        answer = await self.checkout.install(box, main, self.packs((main,), ()), self.published.identity)
         if answer.word is CheckoutWord.INSTALLED:
             await self.local(self._set_checkout, main)
         return answer
 
     async def _update(self, box: BoxKey, seen: str, main: str) -> CheckoutAnswer:
-        pack = await self.local(self.published.pack_of, (main,), (seen,))
         added = await self.local(added_paths, self.published, seen, main)
-        answer = await self.checkout.receive(box, pack)
+        answer = await self.checkout.receive(box, self.packs((main,), (seen,)))
         if answer.word is CheckoutWord.RECEIVED:
             self.published.seam("before updating the checkout")
             answer = await self.checkout.update(box, seen, main, added)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol, TypeVar, assert_never
@@ -49,6 +49,8 @@ class WritersMemory(Protocol):
     """What writers ask of the memory of agents."""
 
     async def look(self, agent_id: AgentId, work: Callable[[Published, str], T]) -> T: ...
+
+    def packs(self, agent_id: AgentId, commit: str) -> AsyncIterator[bytes]: ...
 
     def conflict(self, agent_id: AgentId) -> Conflict | None: ...
 

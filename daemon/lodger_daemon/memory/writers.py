@@ -227,11 +227,12 @@ class Writers:
     async def _open(self, writer: Writer, text: str | None, limit_s: float) -> OpenWriter:
         self._seam("writer on record")
         try:
-            base, pack, name = await self._memory.look(writer.agent_id, _whole_main)
+            base, name = await self._memory.look(writer.agent_id, _main)
             await asyncio.to_thread(self._trees.make, writer.agent_id, writer.id, text)
             self._seam("after making a writer's folders")
             identity = Identity(f"{name.name} ({writer.kind})", name.email)
-            answer = await self._steps.checkout(writer).install(self._steps.box(writer), base, pack, identity)
+            packs = self._memory.packs(writer.agent_id, base)
+            answer = await self._steps.checkout(writer).install(self._steps.box(writer), base, packs, identity)
             if answer.word is not CheckoutWord.INSTALLED:
                 raise MemoryUnavailable(f"a tree for {writer.id} could not be made: {answer.word} {answer.detail}")
             self._seam("after making a writer's tree")
@@ -340,8 +341,8 @@ class Writers:
         return await asyncio.shield(self._own(work))
 
 
-def _whole_main(published: Published, head: str) -> tuple[str, bytes, Identity]:
-    return head, published.pack_of((head,), ()), published.identity
+def _main(published: Published, head: str) -> tuple[str, Identity]:
+    return head, published.identity
 
 
 def _tell(writer_id: WriterId, fault: Exception) -> None:

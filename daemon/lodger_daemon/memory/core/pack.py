@@ -56,6 +56,11 @@ def scan_pack(data: bytes, limits: PackLimits) -> dict[str, tuple[str, bytes]]:
     return objects
 
 
+def objects_in(pack: bytes) -> int:
+    """How many a pack of our own git says it has."""
+    return int.from_bytes(pack[8:12], "big")
+
+
 def make_pack(objects: Sequence[tuple[str, bytes]]) -> bytes:
     """A pack of these objects, each a kind and its content."""
     numbers = {kind: number for number, kind in _KINDS.items()}

@@ -11,21 +11,28 @@ from lodger_daemon.memory.contract import SyncOutcome
 from lodger_daemon.memory.housekeeping import needs_packing
 from support.git_host_server import running_git_host
 from support.memory_conflicts import in_order
-from support.memory_machines import AGENT, CARD, Machine, note
+from support.memory_machines import AGENT, CARD, Machine, note, running_machine
 from support.plain_boxes import agent_git
 
-FILES = 1400
+BATCHES, FILES = 15, 90
+"""So few at once that they are unpacked, each into a file of its own."""
 
 
 def loose(machine: Machine) -> int:
     return int(machine.published.git.line("count-objects").split()[0])
 
 
-def many_files(machine: Machine) -> None:
-    for number in range(FILES):
-        path = machine.checkout / f"notes-{number % 40}" / f"n{number}.md"
+async def many_files(machine: Machine) -> None:
+    for batch in range(BATCHES):
+        commit_files(machine, f"notes-{batch}", FILES)
+        assert (await machine.bring_in()).moved
+
+
+def commit_files(machine: Machine, folder: str, count: int) -> None:
+    for number in range(count):
+        path = machine.checkout / folder / f"n{number}.md"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(note(str(number)))
+        path.write_text(note(f"{folder} {number}"))
     agent_git(machine.checkout, "add", "-A")
     agent_git(machine.checkout, "commit", "-q", "--no-verify", "-m", "many")
 
@@ -56,8 +63,7 @@ async def test_loose_objects_are_packed_under_the_lock_and_all_are_there(tmp_pat
             await one.memory.prepare(AGENT, CARD)
             await one.end_turn()
             assert seen == []
-            many_files(one)
-            assert (await one.bring_in()).moved
+            await many_files(one)
             objects, text = loose(one), await one.memory.compiled(AGENT)
             assert needs_packing(one.published)
             assert (await one.end_turn()).outcome is SyncOutcome.PUSHED
@@ -75,6 +81,30 @@ async def test_loose_objects_are_packed_under_the_lock_and_all_are_there(tmp_pat
             in_order(one)
         finally:
             await one.memory.aclose()
+
+
+async def test_what_comes_in_by_the_hundred_stays_packed(tmp_path: Path) -> None:
+    async with running_machine(tmp_path / "a") as one:
+        before = loose(one)
+        commit_files(one, "notes", 120)
+        assert (await one.bring_in()).moved
+        assert loose(one) == before
+        assert "notes/n119.md" in (await one.memory.compiled(AGENT)).text
+        in_order(one)
+
+
+async def test_what_a_killed_git_has_left_half_written_goes_after_a_day(tmp_path: Path) -> None:
+    async with running_machine(tmp_path / "a") as one:
+        objects = one.published.repository / "objects"
+        day_ago = one.clock.wall() - 25 * 3600
+        for old in (objects / "pack" / "tmp_pack_old", objects / "tmp_obj_old"):
+            old.write_bytes(b"half")
+            os.utime(old, (day_ago, day_ago))
+        (objects / "pack" / "tmp_pack_new").write_bytes(b"half")
+        packs = sorted(path.name for path in objects.glob("pack/pack-*"))
+        assert (await one.end_turn()).outcome is SyncOutcome.SKIPPED
+        assert sorted(path.name for path in objects.glob("**/tmp_*")) == ["tmp_pack_new"]
+        assert sorted(path.name for path in objects.glob("pack/pack-*")) == packs
 
 
 async def test_packing_that_fails_is_not_tried_at_every_turn(tmp_path: Path) -> None:
