@@ -22,6 +22,7 @@ from lodger_daemon.memory.following import Conflicting, Followed, FollowResult, 
 from lodger_daemon.memory.holding import HELD, arrange
 from lodger_daemon.memory.kept_gits import RefChange
 from lodger_daemon.memory.published import FETCHED, REMOTE
+from lodger_daemon.memory.pushing import push
 from lodger_daemon.memory.remote import Remote
 from lodger_daemon.memory.room import AgentRoom
 from lodger_daemon.randomness import Rng
@@ -167,9 +168,11 @@ class Exchange:
         return answer, self._remote.cleaned(text) or "the remote took too long"
 
     async def _push(self, commit: str) -> tuple[int | None, str]:
-        return await self._room.network(
-            lambda: self._room.published.push(self._url, self._remote.environment(), commit)
-        )
+        known = self._room.published.ref(REMOTE)
+        return await push(self._room, self._remote, self._url, commit, known, self._took)
+
+    async def _took(self, commit: str) -> None:
+        await self._room.local(self._saw, commit)
 
     async def _fetch(self) -> tuple[int | None, str]:
         return await self._room.network(lambda: self._room.published.fetch(self._url, self._remote.environment()))

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,8 @@ MEMORY_LIMIT_BYTES: Final = 1024**3
 """Of a git that takes in what others packed: 16 KB of deltas can make an object of many gigabytes, held whole."""
 COMMAND_LIMIT_S: Final = 60.0
 """As the reference (BEHAVIOUR.md F4)."""
+LONGEST_S: Final = 900.0
+"""Of one that carries a large memory over a slow line: 200 MB at 2 Mbit/s."""
 _END_LIMIT_S: Final = 5.0
 """Of a git that has nothing more to say."""
 
@@ -88,6 +90,21 @@ def _whole(command: str, process: subprocess.Popen[bytes], pieces: list[bytes]) 
     return b"".join(pieces)
 
 
+def _communicated(
+    process: subprocess.Popen[bytes], stdin: bytes, limit_s: float, moves: Callable[[], bool] | None
+) -> tuple[bytes, bytes]:
+    """Raises: subprocess.TimeoutExpired."""
+    last = time.monotonic() + LONGEST_S - limit_s
+    given: bytes | None = stdin
+    while True:
+        try:
+            return process.communicate(given, timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            if moves is None or time.monotonic() > last or not moves():
+                raise
+            given = None
+
+
 class Git:
     """Git on one bare repository. All methods block: call them on a worker thread."""
 
@@ -150,11 +167,14 @@ class Git:
         limit_s: float = COMMAND_LIMIT_S,
         environment: Mapping[str, str] | None = None,
         max_file_bytes: int | None = None,
+        moves: Callable[[], bool] | None = None,
     ) -> Done:
         """Run to the end and say how it went.
 
         Args:
             environment: added to our own, for credentials.
+            moves: asked each time the limit is reached: while it says so, git is waited for as long again, at most
+                `LONGEST_S` in all.
             max_file_bytes: a limit on every file that git and its children write; their memory is limited then too.
         """
         command = self._argv(argv)
@@ -173,7 +193,7 @@ class Git:
         )
         self._running.add(process)
         try:
-            stdout, stderr = process.communicate(stdin, timeout=limit_s)
+            stdout, stderr = _communicated(process, stdin, limit_s, moves)
             return Done(process.returncode, stdout, stderr)
         except subprocess.TimeoutExpired:
             kill_group(process)

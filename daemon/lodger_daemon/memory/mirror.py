@@ -12,6 +12,7 @@ from lodger_daemon.memory.core.mirror_state import MAX_STATE_BYTES, MirrorState,
 from lodger_daemon.memory.core.remote_answers import RemoteAnswer, again_wait_s, judge
 from lodger_daemon.memory.holding import held_commit
 from lodger_daemon.memory.published import Published
+from lodger_daemon.memory.pushing import push
 from lodger_daemon.memory.remote import Remote
 from lodger_daemon.memory.room import AgentRoom
 from lodger_daemon.randomness import Rng
@@ -101,9 +102,14 @@ class Mirror:
         commit = await room.local(_agreed, published)
         if commit is None or commit == state.head:
             return replace(state, fault="", failures=0)
-        exit_code, text = await room.network(
-            lambda: published.push(self._remote.url(agent_id), self._remote.environment(), commit)
-        )
+        url = await room.network(self._remote.url, agent_id)
+
+        async def took(step: str) -> None:
+            nonlocal state
+            state = replace(state, head=step, url=url)
+            await self._keep(agent_id, room, state)
+
+        exit_code, text = await push(room, self._remote, url, commit, state.head, took)
         answer = judge(exit_code, text)
         if answer is RemoteAnswer.DONE:
             return replace(state, head=commit, at_s=self._clock.wall(), fault="", failures=0)

@@ -9,7 +9,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -36,6 +36,8 @@ _STAYS_PACKED: Final = 100
 """As git's own limit for what it unpacks into single files."""
 _STALE_LOCK_S: Final = 1.0
 """A live git holds a ref's lock for some milliseconds."""
+_STILL_S: Final = 15.0
+"""A line that has brought nothing for so long brings nothing more."""
 _MAX_FETCHED_BYTES: Final = 1024**3
 """Four times the largest valid tree: a hostile remote cannot fill the disk with one pack."""
 _OID: Final = re.compile(r"[0-9a-f]{40}")
@@ -235,7 +237,7 @@ class Published:
             _remove_stale(self.repository / f"{FETCHED}.lock", COMMAND_LIMIT_S * 2)
         self.seam("before fetching")
         argv = ("fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", url, f"+{MAIN}:{FETCHED}")
-        answer = self._network(environment, *argv)
+        answer = self._network(environment, *argv, moves=self._pack_grows)
         self.seam("after fetching")
         return answer
 
@@ -246,8 +248,20 @@ class Published:
         self.seam("after pushing")
         return answer
 
-    def _network(self, environment: Mapping[str, str], *argv: str) -> tuple[int | None, str]:
-        done = self.git.attempt(*argv, environment=environment, max_file_bytes=_MAX_FETCHED_BYTES)
+    def _pack_grows(self) -> bool:
+        """Whether a pack that is coming in has grown of late."""
+        now_s, written_s = time.time(), 0.0
+        for half in (self.repository / "objects" / "pack").glob("tmp_pack_*"):
+            try:
+                written_s = max(written_s, half.stat().st_mtime)
+            except FileNotFoundError:
+                pass
+        return now_s - written_s < _STILL_S
+
+    def _network(
+        self, environment: Mapping[str, str], *argv: str, moves: Callable[[], bool] | None = None
+    ) -> tuple[int | None, str]:
+        done = self.git.attempt(*argv, environment=environment, max_file_bytes=_MAX_FETCHED_BYTES, moves=moves)
         return done.exit_code, done.text[-4000:]
 
     def close(self) -> None:

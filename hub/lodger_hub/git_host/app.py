@@ -78,8 +78,8 @@ class HostLimits:
     """Above git's own limit, so that git refuses with words of its own instead of a cut connection."""
     stall_s: float = 30.0
     """How long a client may send or take nothing."""
-    request_s: float = 300.0
-    """A whole request, both ways."""
+    request_s: float = 900.0
+    """A whole request, both ways: 200 MB at 2 Mbit/s, as daemons wait for it."""
     repository_bytes: int = 2 * 1024**3
     """Of one memory with its history: 10,000 commits of a large one take a tenth. Reading goes on past it."""
     loose_objects: int = LOOSE_OBJECTS
