@@ -93,6 +93,8 @@ def _run(argv: tuple[str, ...], program: RunProgram, home: str) -> BoxOutcome:
         )
     except subprocess.TimeoutExpired:
         return BoxOutcome("error", "the program took too long", timed_out=True)
+    if len(done.stdout) > program.stdout_limit_bytes:
+        return BoxOutcome("error", "its output is too long; it was ended", details={"too_large": True})
     status = "success" if done.returncode == 0 else "error"
     return BoxOutcome(status, done.stderr.decode("utf-8", "replace"), done.returncode, done.stdout)
 

@@ -2,14 +2,15 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Final
 
 from lodger_daemon.memory.checkout_scripts import INSTALL, PRE_PUSH, RECEIVE, UPDATE, pre_commit
 from lodger_daemon.memory.core.commits import Identity
-from lodger_daemon.memory.core.pack import objects_in
+from lodger_daemon.memory.core.pack import IN_PARTS, objects_in
 from lodger_daemon.randomness import Rng
 from lodger_tools.box.contract import BoxCall, Boxes, BoxKey, BoxOutcome, ReadHead, RunProgram
+from lodger_tools.validator.findings import Finding, Rule
 
 _PACK_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _STATUS_LIMIT_BYTES: Final = 64 * 1024
@@ -31,6 +32,20 @@ class CheckoutWord(StrEnum):
     IN_THE_WAY = "in_the_way"
     NO_FOLDER = "no_folder"
     FAILED = "failed"
+
+
+class NoPack(Enum):
+    """Why there is none."""
+
+    UNREADABLE = auto()
+    """The box could not say."""
+    TOO_LARGE = auto()
+    """More was committed than is taken at once."""
+
+
+TOO_LARGE_AT_ONCE: Final = Finding(
+    "", Rule.SIZE, f"more than {_PACK_LIMIT_BYTES:,} bytes, compressed, at once: {IN_PARTS}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +76,16 @@ class Checkout:
         text = outcome.text.strip()
         return text if (len(text) == 40 and text.isalnum()) or not text else None
 
-    async def pack(self, box: BoxKey, new: str, known: tuple[str, ...]) -> bytes | None:
-        """What `new` brings beyond `known`, or None when the box could not say."""
+    async def pack(self, box: BoxKey, new: str, known: tuple[str, ...]) -> bytes | NoPack:
+        """What `new` brings beyond `known`."""
         revisions = "".join(f"{oid}\n" for oid in (new, *(f"^{oid}" for oid in known)))
         program = RunProgram(
             ("git", "-C", self.inside, *_PACK_ARGV), revisions.encode(), stdout_limit_bytes=_PACK_LIMIT_BYTES
         )
         outcome = await self._run(box, program)
-        return outcome.data if outcome.exit_code == 0 else None
+        if outcome.details.get("too_large"):
+            return NoPack.TOO_LARGE
+        return outcome.data if outcome.exit_code == 0 else NoPack.UNREADABLE
 
     async def dirty(self, box: BoxKey) -> tuple[str, ...]:
         """Paths with uncommitted changes; empty also when git could not say."""

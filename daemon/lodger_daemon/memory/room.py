@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
 from lodger_daemon.clock import Clock
-from lodger_daemon.memory.checkout import Checkout, CheckoutAnswer, CheckoutWord
+from lodger_daemon.memory.checkout import TOO_LARGE_AT_ONCE, Checkout, CheckoutAnswer, CheckoutWord, NoPack
 from lodger_daemon.memory.contract import CompiledMemory, ImportReport
 from lodger_daemon.memory.core.sync_state import (
     MAX_STATE_BYTES,
@@ -259,10 +259,14 @@ class AgentRoom:
             return ImportReport(False, main)
         known = tuple(oid for oid in (seen, self._theirs) if oid is not None)
         pack = await self.checkout.pack(box, head, known)
-        if pack is None and known:
+        if pack is NoPack.TOO_LARGE:
+            result: ImportResult = NotValid(head, (TOO_LARGE_AT_ONCE,))
+            await self._note(result, head)
+            return ImportReport(False, main, words_for(result, self.checkout.inside, self._subject))
+        if pack is NoPack.UNREADABLE and known:
             # The checkout may have lost what it once had; everything is slower but always right.
             pack = await self.checkout.pack(box, head, ())
-        if pack is None:
+        if isinstance(pack, NoPack):
             return ImportReport(
                 False, main, f"{self._subject}: the box's git could not read your new commit; run git fsck there."
             )

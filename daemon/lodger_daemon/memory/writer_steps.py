@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeVar, assert_never
 
 from lodger_daemon.clock import Clock
 from lodger_daemon.identity import AgentId
-from lodger_daemon.memory.checkout import Checkout
+from lodger_daemon.memory.checkout import TOO_LARGE_AT_ONCE, Checkout, NoPack
 from lodger_daemon.memory.contract import SyncStatus
 from lodger_daemon.memory.core.sync_state import Conflict
 from lodger_daemon.memory.core.writers import KEPT, OPEN, Writer, WriterId, WriterKind, WriterState
@@ -152,8 +152,8 @@ class WriterSteps:
         assert writer.base is not None
         base = writer.base
         pack = await self.checkout(writer).pack(box, tip, (base,))
-        if pack is None:
-            return Refused(())
+        if isinstance(pack, NoPack):
+            return Refused((TOO_LARGE_AT_ONCE,) if pack is NoPack.TOO_LARGE else ())
         now_s = int(self._clock.wall())
         return await self._memory.look(
             writer.agent_id, lambda published, _: take_in(published, writer.id, pack, base, tip, now_s)

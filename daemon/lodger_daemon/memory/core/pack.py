@@ -14,6 +14,11 @@ _KINDS: Final = {1: "commit", 2: "tree", 3: "blob"}
 _TRAILER_BYTES: Final = 20
 
 
+IN_PARTS: Final = (
+    "take the commit back with `git reset --soft` and commit less at a time, with a command of its own for each commit"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class PackLimits:
     objects: int = 50_000
@@ -36,7 +41,7 @@ def scan_pack(data: bytes, limits: PackLimits) -> dict[str, tuple[str, bytes]]:
         raise BadPack("this is not a pack of version 2")
     count = int.from_bytes(data[8:12], "big")
     if count > limits.objects:
-        raise BadPack(f"{count} objects at once; at most {limits.objects} are taken")
+        raise BadPack(f"{count:,} objects at once; at most {limits.objects:,} are taken: {IN_PARTS}")
     end = len(data) - _TRAILER_BYTES
     if hashlib.sha1(data[:end], usedforsecurity=False).digest() != data[end:]:
         raise BadPack("the pack is damaged or cut short")
@@ -48,7 +53,7 @@ def scan_pack(data: bytes, limits: PackLimits) -> dict[str, tuple[str, bytes]]:
         if size > limits.object_bytes:
             raise BadPack(f"an object of {size} bytes; at most {limits.object_bytes} are taken")
         if total > limits.total_bytes:
-            raise BadPack(f"more than {limits.total_bytes} bytes at once")
+            raise BadPack(f"more than {limits.total_bytes:,} bytes at once: {IN_PARTS}")
         content, at = _inflate(data, at, end, size)
         objects[object_id(kind, content)] = (kind, content)
     if at != end:

@@ -1,0 +1,125 @@
+"""What a memory may measure at most (docs/memory.md): past each limit the agent and the person are told which, main
+stays as it was, and the next turn goes on with it. Real git."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lodger_daemon.memory import checkout, importing
+from lodger_daemon.memory.contract import SyncOutcome
+from lodger_daemon.memory.core.pack import PackLimits
+from lodger_hub.git_host.app import HostLimits
+from lodger_tools.validator.limits import DEFAULT_LIMITS
+from support.git_host_server import running_git_host
+from support.memory_conflicts import in_order
+from support.memory_machines import AGENT, Machine, note, running_machine
+from support.plain_boxes import agent_git
+
+MIB = 1024**2
+
+
+def large_file(folder: Path) -> None:
+    (folder / "large.png").write_bytes(bytes(DEFAULT_LIMITS.file_bytes + 1))
+
+
+def large_note(folder: Path) -> None:
+    (folder / "large.md").write_text(note("x" * DEFAULT_LIMITS.markdown_bytes))
+
+
+def large_core(folder: Path) -> None:
+    for number in range(3):
+        (folder / f"core{number}.md").write_text(note("x" * (DEFAULT_LIMITS.core_bytes // 3)))
+
+
+def many_files(folder: Path) -> None:
+    (folder / "many").mkdir()
+    for number in range(DEFAULT_LIMITS.files):
+        (folder / "many" / f"f{number}.txt").touch()
+
+
+def large_tree(folder: Path) -> None:
+    # The same content over and over: little to store, and no less for whoever checks it out.
+    (folder / "pictures").mkdir()
+    for number in range(DEFAULT_LIMITS.tree_bytes // MIB + 1):
+        (folder / "pictures" / f"p{number}.png").write_bytes(bytes(MIB))
+
+
+def large_at_once(folder: Path) -> None:
+    (folder / "pictures").mkdir()
+    for number in range(PackLimits().total_bytes // MIB + 1):
+        (folder / "pictures" / f"p{number}.png").write_bytes(number.to_bytes(2, "big") + bytes(MIB - 2))
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        (large_file, "at most 1048576 are allowed"),
+        (large_note, "at most 262144 are allowed"),
+        (large_core, "the core memory has"),
+        (many_files, "at most 10000 are allowed"),
+        (large_tree, "at most 268435456 are allowed"),
+        (large_at_once, "more than 100,663,296 bytes at once: take the commit back"),
+    ],
+)
+async def test_a_commit_past_a_limit_is_not_published_and_turns_go_on(
+    tmp_path: Path, write: Callable[[Path], None], words: str
+) -> None:
+    await past_a_limit(tmp_path, write, words)
+
+
+async def test_too_many_objects_at_once_are_not_published_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "PACK_LIMITS", PackLimits(objects=2))
+    await past_a_limit(tmp_path, lambda folder: (folder / "x.md").write_text(note("x")), "3 objects at once; at most 2")
+
+
+async def test_nor_is_what_a_box_is_not_let_to_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkout, "_PACK_LIMIT_BYTES", 100)
+    words = "more than 67,108,864 bytes, compressed, at once: take the commit back"
+    await past_a_limit(tmp_path, lambda folder: (folder / "x.md").write_text(note("x")), words)
+
+
+async def past_a_limit(tmp_path: Path, write: Callable[[Path], object], words: str) -> None:
+    async with running_machine(tmp_path / "a") as one:
+        before, text = one.published.head(), (await one.memory.compiled(AGENT)).text
+        write(one.checkout)
+        agent_git(one.checkout, "add", "-A")
+        agent_git(one.checkout, "commit", "-q", "--no-verify", "-m", "too much")
+        report = await one.bring_in()
+        assert (report.moved, "NOT published" in report.text, words in report.text) == (False, True, True), report.text
+        status = await one.end_turn()
+        assert (status.outcome, words in status.detail) == (SyncOutcome.INVALID, True), status
+        assert words in "".join(one.memory.reminders(AGENT))
+        assert one.published.head() == before
+        assert (await one.memory.compiled(AGENT)).text == text
+        programs = len(one.boxes.programs)
+        assert (await one.bring_in()).text == ""
+        assert len(one.boxes.programs) == programs
+        agent_git(one.checkout, "reset", "-q", "--hard", str(before))
+        assert (await one.end_turn()).outcome is not SyncOutcome.INVALID
+        assert one.memory.reminders(AGENT) == ()
+        in_order(one)
+
+
+async def test_a_memory_that_fills_its_place_at_the_hub_is_told_of_and_still_read(tmp_path: Path) -> None:
+    with running_git_host(tmp_path / "hub", HostLimits(repository_bytes=3000)) as hub:
+        async with running_machine(tmp_path / "a", hub) as one:
+            assert (await one.end_turn()).outcome is SyncOutcome.PUSHED
+            pushed = one.published.head()
+            for number in range(30):
+                one.commit(f"n{number}.md", note(f"{number}" * 50))
+                await one.end_turn()
+            status = one.memory.status(AGENT)
+            assert status.outcome is SyncOutcome.PUSH_FAILED
+            assert "this memory takes all of the 3000 bytes it may" in status.detail
+            assert status.ahead > 0
+            assert hub.host.head(AGENT) not in (None, pushed, one.published.head())
+            two = Machine(tmp_path / "b", hub)
+            try:
+                await two.memory.prepare(AGENT, None)
+                assert two.published.head() == hub.host.head(AGENT)
+            finally:
+                await two.memory.aclose()
