@@ -17,6 +17,12 @@ from lodger_cli.wire import Frame, Refused, WireError
 SYNC_WAIT_S: Final = 60.0
 """The longest the daemon waits for a sync that a person watches."""
 _GOOD: Final = frozenset({"clean", "pushed", "dirty"})
+_KEPT: Final = {
+    "conflict": "side(s) of conflicts",
+    "rescue": "side(s) of replaced histories",
+    "pending": "commit(s) that did not fit",
+    "writers": "of background writers",
+}
 _SIDES: Final = {"ours": "this machine's version", "theirs": "the other one"}
 
 
@@ -106,7 +112,7 @@ def _end(answer: Frame, *, as_json: bool, conflict_is_failure: bool = True) -> N
 
 
 def _facts(answer: Frame) -> Frame:
-    named = {key: answer[key] for key in ("agent_id", "conflict", "mirror")}
+    named = {key: answer[key] for key in ("agent_id", "conflict", "mirror", "kept") if key in answer}
     return {**named, **answer["sync"]}
 
 
@@ -124,8 +130,19 @@ def _say_status(answer: Frame) -> None:
         say(f"Mirror     {mirror['head'] or 'nothing yet'}, {age(None if tried is None else time.time() - tried)}")
         if mirror["fault"]:
             say(for_terminal(f"           {mirror['fault']}"))
+    if kept := answer.get("kept"):
+        _say_kept(kept)
     if answer.get("conflict"):
         note("lodger: `lodger memory resolve` shows what there is to decide")
+
+
+def _say_kept(kept: Frame) -> None:
+    """What was kept so that nothing is lost, and takes room for ever."""
+    words = [f"{count} {_KEPT.get(kind, kind)}" for kind, count in kept["refs"].items()]
+    if words:
+        say(f"Kept       {', '.join(words)}: {kept['bytes'] / 1e6:.1f} MB that main has not")
+    for place in kept["set_aside"]:
+        say(for_terminal(f"Set aside  {place}"))
 
 
 def _which(shared: str) -> Frame:

@@ -15,6 +15,7 @@ from lodger_daemon.memory.core.commits import new_commit
 from lodger_daemon.memory.core.wanted_paths import BadRequest
 from lodger_daemon.memory.errors import GitFailed
 from lodger_daemon.memory.flat_trees import read_flat
+from lodger_daemon.memory.kept import KeptKind, refs_of
 from lodger_daemon.memory.kept_gits import RefChange
 from lodger_daemon.memory.persons_change import PERSON
 from lodger_daemon.memory.persons_view import commit_named
@@ -24,7 +25,7 @@ from lodger_tools.validator.commit import validate_commit
 from lodger_tools.validator.findings import Finding
 from lodger_tools.validator.objects import MODE_PROGRAM
 
-_KEPT: Final = ("refs/lodger/conflict", "refs/lodger/rescue", "refs/lodger/pending", "refs/lodger/writers")
+_KEPT: Final = refs_of(*KeptKind)
 """Beside main; everything else says only where a machine is."""
 _NAMES: Final = "refs/lodger/backup-of/"
 """A ref of this name in the bundle says whose memory it is."""

@@ -8,6 +8,7 @@ from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.core.sync_state import Conflict
 from lodger_daemon.memory.core.wanted_paths import BadRequest
 from lodger_daemon.memory.errors import MemoryFailure, MemoryUnavailable
+from lodger_daemon.memory.kept import kept_beside_main
 from lodger_daemon.memory.memory import Memory
 from lodger_daemon.memory.settling import Choice, Decision, NothingToSettle, NotSettled, Settled, Side, Whole
 from lodger_daemon.service.status import sync_facts
@@ -28,8 +29,9 @@ class MemoryCare:
         self._conversations = conversations
 
     async def state(self, command: JsonObject) -> JsonObject:
-        """The last sync and the conflict that is left, if any."""
-        return await self._state(await self._agent(command), command)
+        """The last sync and the conflict that is left, if any; and what is kept beside main."""
+        agent_id = await self._agent(command)
+        return {**await self._state(agent_id, command), "kept": await self._kept(agent_id, _shared_name(command))}
 
     async def shared(self, command: JsonObject) -> JsonObject:
         """Each memory that the agent shares, what it may do there and how its last sync ended; and what was detached
@@ -86,6 +88,20 @@ class MemoryCare:
         if not isinstance(agent_id, str) or await self._conversations.get_agent(AgentId(agent_id)) is None:
             raise ConversationError(f"Agent {str(agent_id)[:120]} not found")
         return AgentId(agent_id)
+
+    async def _kept(self, agent_id: AgentId, name: str | None) -> Json:
+        """None while there is no memory, or where its repository cannot say."""
+        try:
+            kept = await self._memory.look(agent_id, kept_beside_main, name)
+        except MemoryFailure:
+            return None
+        sharing = self._memory.shared
+        detached = sharing.set_aside(agent_id) if sharing is not None and name is None else ()
+        return {
+            "refs": {str(kind): count for kind, count in kept.refs.items()},
+            "bytes": kept.size_bytes,
+            "set_aside": [str(place) for place in (*kept.checkouts, *detached)],
+        }
 
     async def _state(self, agent_id: AgentId, command: JsonObject) -> JsonObject:
         """Waits for a sync that runs, as long as the command says."""

@@ -68,6 +68,11 @@ async def _settle_by_hand(world: World) -> None:
     words = ("memory", "resolve", "harbour.md", "--file", "-", "--json")
     settled = (await world.run(two, *words, stdin=note("Ingrid, and Olav in summer."), limit_s=90)).ok().json
     assert (settled["settled"], settled["left"], settled["outcome"], settled["conflict"]) == (True, [], "pushed", None)
+    kept = (await world.run(two, "memory", "status", "--json")).ok().json["kept"]
+    assert (kept["refs"], kept["set_aside"]) == ({"conflict": 2}, [])
+    assert (
+        f"2 side(s) of conflicts: {kept['bytes'] / 1e6:.1f} MB" in (await world.run(two, "memory", "status")).ok().out
+    )
     await world.run(one, "memory", "pull", limit_s=90)
     assert "Olav in summer" in (await world.run(one, "memory", "show", "harbour.md")).ok().out
     await daemon.stop()
