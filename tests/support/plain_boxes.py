@@ -34,6 +34,8 @@ class PlainBoxes:
     shared_folder: Callable[[str, str], str] = lambda agent, name: "/nonexistent"
     home: str = "/nonexistent"
     """Of the person's whose git configuration the agent's git sees."""
+    limit_s: float = 5.0
+    """A program that hangs is soon given up; one that carries much needs more on a busy machine."""
     broken: bool = False
     busy_agents: set[str] = field(default_factory=set)
     programs: list[tuple[str, ...]] = field(default_factory=list)
@@ -47,7 +49,7 @@ class PlainBoxes:
             case RunProgram() as program:
                 argv = tuple(self._outside(key, word) for word in program.argv)
                 self.programs.append(program.argv)
-                return await asyncio.to_thread(_run, argv, program, self.home)
+                return await asyncio.to_thread(_run, argv, program, self.home, self.limit_s)
             case _:
                 raise AssertionError(call)
 
@@ -81,7 +83,7 @@ def _head(folder: str) -> BoxOutcome:
     return BoxOutcome("success", commit, details=details)
 
 
-def _run(argv: tuple[str, ...], program: RunProgram, home: str) -> BoxOutcome:
+def _run(argv: tuple[str, ...], program: RunProgram, home: str, limit_s: float) -> BoxOutcome:
     try:
         done = subprocess.run(
             argv,
@@ -89,7 +91,7 @@ def _run(argv: tuple[str, ...], program: RunProgram, home: str) -> BoxOutcome:
             env=agent_environment(home),
             cwd="/",
             capture_output=True,
-            timeout=min(program.timeout_s, 5.0),
+            timeout=min(program.timeout_s, limit_s),
         )
     except subprocess.TimeoutExpired:
         return BoxOutcome("error", "the program took too long", timed_out=True)

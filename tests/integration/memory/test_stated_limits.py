@@ -85,6 +85,7 @@ async def test_nor_is_what_a_box_is_not_let_to_send(tmp_path: Path, monkeypatch:
 async def past_a_limit(tmp_path: Path, write: Callable[[Path], object], words: str) -> None:
     async with running_machine(tmp_path / "a") as one:
         before, text = one.published.head(), (await one.memory.compiled(AGENT)).text
+        one.boxes.limit_s = 60.0
         write(one.checkout)
         agent_git(one.checkout, "add", "-A")
         agent_git(one.checkout, "commit", "-q", "--no-verify", "-m", "too much")
