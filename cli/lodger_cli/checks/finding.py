@@ -39,6 +39,7 @@ class Problem(StrEnum):
     MEMORY_INVALID = "memory-invalid"
     MEMORY_IN_THE_WAY = "memory-in-the-way"
     MEMORY_UNSYNCED = "memory-unsynced"
+    MEMORY_UNMIRRORED = "memory-unmirrored"
     SPEND_UNPRICED = "spend-unpriced"
     CLOCK_WRONG = "clock-wrong"
 

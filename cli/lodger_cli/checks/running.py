@@ -1,5 +1,6 @@
 """What a running daemon's account of itself means: pure, from its status and the time."""
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from lodger_cli.checks.finding import Finding, Problem, Verdict, ok
@@ -158,7 +159,18 @@ def _memory(facts: Facts, now: float) -> list[Finding]:
         found = f"{name}: {memory['outcome']} {_ago(memory['at'], now)}: {memory['detail']}".rstrip(": ")
         command = f"lodger memory status --agent {agent_id}{option}"
         findings.append(Finding("memory", Verdict.WARNING, found, problem, advice, command, memory["at"]))
-    return findings
+    return [*findings, *_mirrors(facts, now)]
+
+
+def _mirrors(facts: Facts, now: float) -> Iterator[Finding]:
+    names = {agent["id"]: agent["name"] for agent in facts["agents"]}
+    for one in facts.get("memory_mirrors") or []:
+        if one["fault"]:
+            agent_id = one["agent_id"]
+            found = f"{names.get(agent_id, agent_id)}: not mirrored, {_ago(one['at'], now)}: {one['fault']}"
+            command = f"lodger memory status --agent {agent_id}"
+            advice = "The memory itself is whole; only its copy at the mirror is behind."
+            yield Finding("memory", Verdict.WARNING, found, Problem.MEMORY_UNMIRRORED, advice, command, one["at"])
 
 
 def _spend(spend: Facts | None) -> list[Finding]:

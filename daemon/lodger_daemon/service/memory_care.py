@@ -10,8 +10,9 @@ from lodger_daemon.memory.core.wanted_paths import BadRequest
 from lodger_daemon.memory.errors import MemoryFailure, MemoryUnavailable
 from lodger_daemon.memory.kept import kept_beside_main
 from lodger_daemon.memory.memory import Memory
+from lodger_daemon.memory.mirror import MirrorStatus
 from lodger_daemon.memory.settling import Choice, Decision, NothingToSettle, NotSettled, Settled, Side, Whole
-from lodger_daemon.service.status import sync_facts
+from lodger_daemon.service.status import Section, sync_facts
 from lodger_daemon.turns.contract import ConversationError, ConversationService
 from lodger_tools.json_value import Json, JsonObject
 
@@ -45,10 +46,18 @@ class MemoryCare:
         aside: list[Json] = [str(place) for place in sharing.set_aside(agent_id)]
         return {"shared": [*shared_facts(self._memory, agent_id)], "set_aside": aside}
 
-    async def section(self) -> Json:
+    def sections(self) -> dict[str, Section]:
         """For a status: of all agents here."""
+        return {"shared_memories": self._shared, "memory_mirrors": self._mirrors}
+
+    async def _shared(self) -> Json:
         agents = await self._conversations.list_agents()
         return [{"agent_id": agent.id, **one} for agent in agents for one in shared_facts(self._memory, agent.id)]
+
+    async def _mirrors(self) -> Json:
+        """How the copies elsewhere stand; empty where the settings name no mirror."""
+        found = {agent.id: self._memory.mirror_status(agent.id) for agent in await self._conversations.list_agents()}
+        return [{"agent_id": agent, **_mirror_facts(status)} for agent, status in found.items() if status is not None]
 
     async def sync(self, command: JsonObject) -> JsonObject:
         """Sync now; with `fetch`, ask the remote for newer memory too. Waits for it up to `limit_s`."""
@@ -116,7 +125,7 @@ class MemoryCare:
         return {
             "sync": sync_facts(sync),
             "conflict": None if conflict is None else _conflict_facts(conflict),
-            "mirror": None if mirror is None else {"head": mirror.head, "at": mirror.at, "fault": mirror.fault},
+            "mirror": None if mirror is None else _mirror_facts(mirror),
         }
 
 
@@ -134,6 +143,10 @@ def shared_facts(memory: Memory, agent_id: AgentId) -> list[JsonObject]:
         }
         for one in memory.shared.of(agent_id).values()
     ]
+
+
+def _mirror_facts(mirror: MirrorStatus) -> JsonObject:
+    return {"head": mirror.head, "at": mirror.at, "fault": mirror.fault}
 
 
 def _shared_name(command: JsonObject) -> str | None:

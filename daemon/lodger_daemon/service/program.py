@@ -424,7 +424,7 @@ def _make_router(
         sections={
             "spend": rooms.spend.status,
             "ports": port_commands.section,
-            "shared_memories": care.section,
+            **care.sections(),
             "memory_writers": WriterCommands(writers, rooms.conversations).section,
         },
     )

@@ -112,6 +112,7 @@ async def test_memory_goes_to_the_persons_own_host_and_its_token_nowhere_else() 
             for words in (("memory", "status"), ("doctor", "--json"), ("logs",)):
                 ran = await world.run(home, *words)
                 told += [ran.out, ran.err]
+                assert words[0] != "doctor" or "memory-unmirrored" in ran.out
             told += [str(request) for request in await endpoint.requests()]
             await daemon.stop()
             assert [text[:200] for text in told if not without_secrets(text)] == []

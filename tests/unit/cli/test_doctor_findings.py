@@ -54,6 +54,8 @@ def test_a_healthy_daemon_has_no_trouble_and_every_fact_its_age() -> None:
         ({"shared_memories": [{**agent("conflict", "in a.md")["memory"], "agent_id": "agent-1", "name": "team"}]},
          Problem.MEMORY_CONFLICT, "agent-1, shared memory team: conflict 1 min ago: in a.md", "--shared team"),
         ({"agents": [agent("push_failed")]}, Problem.MEMORY_UNSYNCED, "push_failed 1 min ago", "memory status"),
+        ({"memory_mirrors": [{"agent_id": "agent-1", "head": None, "at": NOW - 60, "fault": "it is full"}]},
+         Problem.MEMORY_UNMIRRORED, "not mirrored, 1 min ago: it is full", "memory status --agent agent-1"),
         ({"agents": [agent("invalid")]}, Problem.MEMORY_INVALID, "", "memory status"),
         ({"agents": [agent("in_the_way")]}, Problem.MEMORY_IN_THE_WAY, "", "memory status"),
         ({"disk": {**healthy()["disk"], "store_full": True}}, Problem.DISK_FULL, "refused", ""),
