@@ -92,10 +92,11 @@ def write_backup(published: Published, agent_id: str, file: Path) -> str:
 
 def _bundle(published: Published, half: Path, name: str) -> None:
     listed = published.git.line("for-each-ref", "--format=%(refname)", *_KEPT).splitlines()
-    done = published.git.attempt("bundle", "create", "-q", "--version=2", "-", MAIN, name, *listed, limit_s=_LIMIT_S)
+    argv = ("bundle", "create", "-q", "--version=2", "-", MAIN, name, *listed)
+    with half.open("wb") as file:
+        done = published.git.attempt(*argv, limit_s=_LIMIT_S, into=file)
     if done.exit_code != 0:
         raise GitFailed("bundle", done.exit_code, done.stderr.decode("utf-8", "replace"))
-    half.write_bytes(done.stdout)
 
 
 def read_backup(file: Path) -> Backup:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from lodger_daemon.memory.core.commits import Identity
 from lodger_daemon.memory.errors import GitFailed, MemoryUnavailable
@@ -168,6 +168,7 @@ class Git:
         environment: Mapping[str, str] | None = None,
         max_file_bytes: int | None = None,
         moves: Callable[[], bool] | None = None,
+        into: BinaryIO | None = None,
     ) -> Done:
         """Run to the end and say how it went.
 
@@ -175,6 +176,7 @@ class Git:
             environment: added to our own, for credentials.
             moves: asked each time the limit is reached: while it says so, git is waited for as long again, at most
                 `LONGEST_S` in all.
+            into: takes its output, which is then not in the result.
             max_file_bytes: a limit on every file that git and its children write; their memory is limited then too.
         """
         command = self._argv(argv)
@@ -187,18 +189,18 @@ class Git:
             env=self._environment | dict(environment or {}),
             cwd="/",
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.PIPE if into is None else into,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
         self._running.add(process)
         try:
             stdout, stderr = _communicated(process, stdin, limit_s, moves)
-            return Done(process.returncode, stdout, stderr)
+            return Done(process.returncode, stdout or b"", stderr)
         except subprocess.TimeoutExpired:
             kill_group(process)
             stdout, stderr = process.communicate()
-            return Done(None, stdout, stderr)
+            return Done(None, stdout or b"", stderr)
         finally:
             self._running.discard(process)
 

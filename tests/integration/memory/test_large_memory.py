@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lodger_daemon.memory.backups import write_backup
 from lodger_daemon.memory.contract import SyncOutcome
 from lodger_daemon.memory.history import HistoryEntry, read_history
 from lodger_daemon.memory.persons_view import list_files
@@ -136,6 +137,8 @@ async def lives_with_it(folder: Path, bounds: Bounds) -> None:
                     AGENT, lambda repository, at: read_history(repository, at, 50, "notes/x.md")
                 )
             assert len(found) == 4
+            with within(everyday_s, "a backup"):
+                await one.memory.look(AGENT, lambda repository, _: write_backup(repository, AGENT, folder / "backup"))
             peak_bytes = resident_bytes("VmHWM") - before_bytes
             assert peak_bytes < bounds.peak_bytes, f"{peak_bytes / MIB:.0f} MiB"
 
