@@ -53,7 +53,7 @@ async def guess(port: int, count: int, uid: int, token: str = "guess-{number}") 
         "/usr/bin/env", "python3", "-I", "-c", GUESSES.replace("TOKEN", token), str(port), str(count),
         stdout=asyncio.subprocess.PIPE, user=uid, cwd="/", env={"PATH": "/usr/bin:/bin:/usr/local/bin"},
     )  # fmt: skip
-    out, _ = await asyncio.wait_for(process.communicate(), 60)
+    out, _ = await asyncio.wait_for(process.communicate(), 110)
     seen, first_locked = json.loads(out)
     return seen, first_locked
 
@@ -82,10 +82,16 @@ async def test_w3_a_thousand_wrong_tokens_lock_out_their_user_alone(world: World
     assert port is not None
     token = (home.state / "app-server.token").read_text().strip()
     stranger = user_of_boxes().uid
+    began = asyncio.get_running_loop().time()
     seen, first_locked = await guess(port, 1000, stranger)
-    assert (seen, first_locked) == ({"401": 10, "429": 990}, 10)
-    await until(lambda: rows(home), "a row in the audit log", 10)
-    assert rows(home) == [("app-server", "client.locked_out", f"uid {stranger}", {"seconds": 30})]
+    took_s = asyncio.get_running_loop().time() - began
+    # Where a thousand take longer than that, they outlast a lock-out or two.
+    locks = [{"seconds": seconds} for seconds, begins_s in ((30, 0), (60, 30), (120, 90)) if took_s > begins_s]
+    locked = seen["401"] // 10
+    assert (seen, first_locked) == ({"401": 10 * locked, "429": 1000 - 10 * locked}, 10)
+    assert 1 <= locked <= len(locks)
+    await until(lambda: len(rows(home)) >= locked, "the rows in the audit log")
+    assert rows(home) == [("app-server", "client.locked_out", f"uid {stranger}", told) for told in locks[:locked]]
 
     # The daemon's own user: with the right token, without one, and with a wrong one of its own.
     for given, status in ((token, 200), ("", 200), ("old-token", 401), (token, 200)):

@@ -34,6 +34,7 @@ async def life(folder: Path, hub: Hub, die_at: str = "") -> list[str]:
     return record.read_text().splitlines() if record.exists() else []
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("sample", [True, pytest.param(False, marks=pytest.mark.soak)])
 async def test_g6_kill_while_attached(tmp_path: Path, sample: bool) -> None:
     async with running_hub(tmp_path / "hub") as hub:

@@ -28,6 +28,7 @@ def victim(folder: Path, hub: RunningHost, record: Path, die_at: int) -> subproc
     return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.timeout(300)
 async def test_g6_kill_at_every_named_seam(tmp_path: Path, hub: RunningHost) -> None:
     other = Machine(tmp_path / "other", hub)
     try:

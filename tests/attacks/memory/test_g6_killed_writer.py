@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from lodger_daemon.memory.core.writers import KEPT, OPEN, Writer, WriterState
 from support.memory_machines import AGENT, note
 from support.plain_boxes import agent_git
@@ -22,6 +24,7 @@ NAMES = {
 }  # fmt: skip
 
 
+@pytest.mark.timeout(300)
 async def test_g6_kill_at_every_named_seam_of_a_writer(tmp_path: Path) -> None:
     names = victim(tmp_path, 0)
     assert set(names) >= NAMES
