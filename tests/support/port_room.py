@@ -150,6 +150,8 @@ class PortRoom:
             return None if one is None else one.local_port
 
         await until(lambda: local_port() is not None, f"port {number} is open")
+        written = ("port.opened", str(number))
+        await until(lambda: written in (entry[:2] for entry in self.audit), "that it is open is written down")
         found = local_port()
         assert found is not None
         return found

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import sqlite3
 import subprocess
@@ -49,6 +50,7 @@ def stop_between_writes(owner: "subprocess.Popen[str]", folder: Path) -> None:
     assert owner.stdout is not None
     while True:
         owner.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, owner.pid, os.WSTOPPED)  # until then it may go on, and begin to write
         try:
             with contextlib.closing(sqlite3.connect(folder / "lodger.db", timeout=0, isolation_level=None)) as look:
                 look.execute("BEGIN IMMEDIATE")
