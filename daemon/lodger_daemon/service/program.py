@@ -1,88 +1,50 @@
-"""The daemon put together: every room made once, started in order, stopped in the reverse order."""
+"""The daemon put together: its rooms started in order, clients let in, and all stopped in the reverse order."""
 
 import asyncio
 import contextlib
 import logging
-import platform
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from lodger_daemon.backends.local.history_tool import HistoryTool
 from lodger_daemon.backends.local.porting import Porter
-from lodger_daemon.backends.local.search import HistorySearch
 from lodger_daemon.clients.app_server import AppServer, AppServerOptions
 from lodger_daemon.clients.errors import ClientError
-from lodger_daemon.clients.external_tools import ExternalToolRegistry
 from lodger_daemon.clients.history_search import SearchCommand
 from lodger_daemon.clients.porting import PortingCommands
 from lodger_daemon.clients.router import Router
 from lodger_daemon.clients.services import ClientServices
 from lodger_daemon.clients.tokens import CapabilityToken, ensure_token
-from lodger_daemon.memory.memory import Memory
 from lodger_daemon.memory.writers import Writers
-from lodger_daemon.models.gateway import Models
-from lodger_daemon.network.audit import NetworkAudit
 from lodger_daemon.network.network import Network
-from lodger_daemon.network.ssh_agent import lend_agent
-from lodger_daemon.notifications.delivery import Delivery
 from lodger_daemon.notifications.stop_command import StopCommand
-from lodger_daemon.notifications.tasks import Tasks
 from lodger_daemon.ports.commands import PortCommands
-from lodger_daemon.ports.ports import Ports
-from lodger_daemon.ports.sharing import HubShares
-from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.randomness import SystemRng
 from lodger_daemon.service.adoption import adopt_known
-from lodger_daemon.service.box_requests import BoxRequests
-from lodger_daemon.service.box_watchers import BoxWatchers
 from lodger_daemon.service.clock_watch import ClockWatch
-from lodger_daemon.service.folder_boxes import FolderBoxes
-from lodger_daemon.service.folders import make_private_folders, make_workspace
+from lodger_daemon.service.foundation import Foundation, lay_foundation
 from lodger_daemon.service.housekeeping import keep_house
 from lodger_daemon.service.hub_words import HubWords
-from lodger_daemon.service.link import Hub, find_hub
+from lodger_daemon.service.link import find_hub
 from lodger_daemon.service.machine import Machine
 from lodger_daemon.service.memory_care import MemoryCare
 from lodger_daemon.service.memory_commands import MemoryCommands
-from lodger_daemon.service.memory_hosts import make_memory
 from lodger_daemon.service.memory_writers import WriterCommands, make_writers, take_up
 from lodger_daemon.service.options import DaemonOptions, ListenOptions
-from lodger_daemon.service.own_secrets import OwnSecrets
 from lodger_daemon.service.ownership_watch import watch_ownership
-from lodger_daemon.service.persons_hosts import PersonsHosts
-from lodger_daemon.service.persons_ports import PersonsPorts
-from lodger_daemon.service.persons_rules import PersonsRules
 from lodger_daemon.service.place_commands import PlaceCommands
+from lodger_daemon.service.rooms import Rooms, make_rooms
 from lodger_daemon.service.sandbox_check import SandboxCheck
 from lodger_daemon.service.settings import Settings, SettingsError
-from lodger_daemon.service.settings_file import SettingsFile
 from lodger_daemon.service.status import StatusReport
 from lodger_daemon.service.watchdog import keep_informed
-from lodger_daemon.service.workplaces import Workplaces
-from lodger_daemon.spend.price_list import PriceList
-from lodger_daemon.spend.spend import Spend
 from lodger_daemon.store.audit_log import AuditLog
-from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StoreError
-from lodger_daemon.system_clock import SystemClock
-from lodger_daemon.turns.conductor import Conversations
-from lodger_daemon.turns.services import TurnOptions, TurnServices
 from lodger_daemon.uplink.core.status import UplinkStatus
-from lodger_daemon.uplink.device_id import load_device_id
 from lodger_daemon.uplink.errors import UplinkError
 from lodger_daemon.uplink.link import Uplink
-from lodger_daemon.workspace_guard.audit import GuardAudit
-from lodger_daemon.workspace_guard.git_guard import GitGuard
-from lodger_daemon.workspace_guard.guarded_boxes import GuardedBoxes
-from lodger_tools import validator
-from lodger_tools.box.manager import BoxManager
-from lodger_tools.output.overflow import OverflowFolder, OverflowOwner
-from lodger_tools.toolbox import LodgerToolbox
-from lodger_tools.toolbox_background import BackgroundToolbox
 
 Announce = Callable[[dict[str, Any]], None]
 _LOG: Final = logging.getLogger(__name__)
@@ -100,7 +62,7 @@ async def run(options: DaemonOptions, stopping: asyncio.Event, announce: Announc
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("websockets").setLevel(logging.WARNING)  # it has two lines for every command of every client
     try:
-        foundation = await asyncio.to_thread(_lay_foundation, options)
+        foundation = await asyncio.to_thread(lay_foundation, options)
     except (SettingsError, StoreError, OSError) as error:
         raise StartRefused(str(error)) from error
     async with contextlib.AsyncExitStack() as stack:
@@ -133,61 +95,9 @@ async def _until_told(stopping: asyncio.Event, work: Callable[[asyncio.Event], C
             await asyncio.wait({running})
 
 
-@dataclass(frozen=True, slots=True)
-class _Foundation:
-    """What is there before any room is."""
-
-    settings: Settings
-    settings_file: SettingsFile
-    requests: BoxRequests
-    database: Database
-    audit: AuditLog
-    workspace: Path
-    device_id: str
-    name: str
-    clock: SystemClock
-
-
-def _lay_foundation(options: DaemonOptions) -> _Foundation:
-    """Blocking: folders, settings, database. Raises: SettingsError, StoreError, OSError."""
-    paths, clock = options.paths, SystemClock()
-    file = SettingsFile(paths.settings_file)
-    settings = file.load()
-    make_private_folders(paths)
-    requests = BoxRequests(paths, settings, options.environment)
-    workspace = Path(settings.machine.workspace or paths.workspace)
-    make_workspace(workspace, requests)
-    database = Database.open(paths.database, lock=paths.daemon_lock, clock=clock)
-    device_id = load_device_id(paths.state / "device-id")
-    name = settings.machine.name or options.host_name
-    return _Foundation(settings, file, requests, database, AuditLog(database, clock), workspace, device_id, name, clock)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rooms:
-    """The rooms of a running daemon that its start and its links need."""
-
-    conversations: Conversations
-    memory: Memory
-    models: Models
-    spend: Spend
-    boxes: BoxManager
-    questions: QuestionBook
-    external: ExternalToolRegistry
-    rules: PersonsRules
-    overflow: OverflowFolder
-    folders: FolderBoxes
-    workplaces: Workplaces
-    history: HistorySearch
-    network: Network
-    tasks: Tasks
-    ports: Ports
-    shares: HubShares
-
-
 async def _run(
     options: DaemonOptions,
-    foundation: _Foundation,
+    foundation: Foundation,
     stack: contextlib.AsyncExitStack,
     stopping: asyncio.Event,
     started: asyncio.Event,
@@ -196,7 +106,7 @@ async def _run(
     """Set `started` once clients are let in; end when `stopping` is set after that."""
     hub = find_hub(options, foundation.settings)
     sandbox = SandboxCheck(foundation.requests, foundation.clock)
-    rooms = await _make_rooms(options, foundation, hub, sandbox, stack)
+    rooms = await make_rooms(options, foundation, hub, sandbox, stack)
     clock_watch = ClockWatch(foundation.clock)
     await rooms.memory.start()
     await rooms.conversations.recover()
@@ -257,133 +167,6 @@ async def _run(
             task.cancel()
 
 
-async def _make_rooms(
-    options: DaemonOptions,
-    foundation: _Foundation,
-    hub: Hub | None,
-    sandbox: SandboxCheck,
-    stack: contextlib.AsyncExitStack,
-) -> _Rooms:
-    """Make and warm every room, and put on the stack how each is stopped. Raises: ValueError for unusable settings."""
-    settings, clock, rng, paths = foundation.settings, foundation.clock, SystemRng(), options.paths
-    requests = foundation.requests
-    models = await _start_models(options, foundation, stack)
-    spend = Spend(
-        foundation.database,
-        clock,
-        settings.spend.limits(),
-        PriceList(settings.spend.own_prices(), models.billing, models.listed_rates),
-    )
-    network, network_audit = await _start_network(options, foundation, stack)
-    ports, shares = _make_ports(foundation, hub, models, stack)
-    overflow = OverflowFolder(paths.overflow, OverflowOwner(*owner) if (owner := requests.owner()) else None)
-    boxes = BoxManager(
-        paths.boxes,
-        lambda key: sandbox.unless_it_leaks(requests.for_key, key, overflow),
-        extra_folders=((str(Path(validator.__file__).parent), "validator"),),
-        watcher=BoxWatchers(network, ports),
-    )
-    memory = make_memory(options, settings, hub, boxes, requests, foundation.workspace, clock, rng)
-    stack.push_async_callback(memory.aclose)
-    own_secrets = await asyncio.to_thread(
-        OwnSecrets, paths, options.environment, hub.token_file if hub is not None else None
-    )
-    questions = QuestionBook(foundation.database, clock, settings.questions.expire_after_s)
-    await questions.load()
-    rules = PersonsRules(foundation.settings_file, settings, str(paths.home))
-    external = ExternalToolRegistry(rng)
-    history = HistorySearch(paths.search, foundation.database, clock)
-    stack.push_async_callback(history.aclose)
-    guard_audit = GuardAudit(foundation.audit)
-    boxed = GuardedBoxes(boxes, GitGuard(boxes, paths.state / "guard", rng, guard_audit))
-    toolbox = LodgerToolbox(boxed, overflow, hidden_of=own_secrets.values, network=network)
-    delivery = Delivery(foundation.database, clock)
-    tasks = Tasks(foundation.database, BackgroundToolbox(toolbox, boxed), clock, settings.shell.foreground_s, delivery)
-    folders = FolderBoxes(boxes, rng)
-    workplaces = Workplaces(boxes, folders, clock, tasks)
-    services = TurnServices(
-        database=foundation.database,
-        questions=questions,
-        models=models,
-        toolbox=toolbox,
-        memory=memory,
-        external=HistoryTool(external, history, foundation.database),
-        judge=rules,
-        clock=clock,
-        rng=rng,
-        memory_directory=lambda _: requests.memory_inside,
-        options=_turn_options(options, foundation),
-        places=workplaces,
-        spend=spend,
-        hosts=PersonsHosts(foundation.settings_file, settings, network.allow),
-        tasks=tasks,
-        refusal_of=requests.refusal_of,
-    )
-    conversations = Conversations(services)
-    delivery.to(conversations)
-    boxed.let_ask(conversations.git_asker)
-    for audit in (network_audit, guard_audit):
-        audit.learn_from(conversations.network_asker.work_in, tasks.work_in)
-    # In this order, so that the calls of stopped turns go on in their boxes and the next daemon collects them.
-    stack.push_async_callback(conversations.aclose, boxes.leave)
-    stack.push_async_callback(workplaces.aclose)
-    stack.push_async_callback(tasks.aclose)
-    return _Rooms(
-        conversations, memory, models, spend, boxes, questions, external, rules, overflow, folders, workplaces, history,
-        network, tasks, ports, shares,
-    )  # fmt: skip
-
-
-async def _start_network(
-    options: DaemonOptions, foundation: _Foundation, stack: contextlib.AsyncExitStack
-) -> tuple[Network, NetworkAudit]:
-    audit = NetworkAudit(foundation.audit, foundation.clock)
-    allow = foundation.settings.network.allow_list()
-    place, owner = options.paths.state / "egress", foundation.requests.owner
-    network = Network(place, allow, owner, audit.note, foundation.clock)
-    stack.push_async_callback(network.aclose)
-    await network.start()
-    if foundation.settings.network.ssh_agent:
-        requests, agent = foundation.requests, options.environment.get("SSH_AUTH_SOCK", "")
-        await lend_agent(stack, requests.ssh, agent, requests.user)
-    return network, audit
-
-
-def _make_ports(
-    foundation: _Foundation, hub: Hub | None, models: Models, stack: contextlib.AsyncExitStack
-) -> tuple[Ports, HubShares]:
-    rules, asks = PersonsPorts(foundation.settings_file, foundation.settings), foundation.settings.ports.ask
-    hubs, note = () if hub is None else (hub.url,), foundation.audit.note
-    ports = Ports(rules, foundation.clock, note, asks=asks, spoken_to=lambda: (*hubs, *models.addresses()))
-    stack.push_async_callback(ports.aclose)
-    shares = HubShares(ports, None if hub is None else hub.address())
-    stack.push_async_callback(shares.aclose)
-    return ports, shares
-
-
-async def _start_models(options: DaemonOptions, foundation: _Foundation, stack: contextlib.AsyncExitStack) -> Models:
-    """Raises: ValueError for unusable settings."""
-    settings = foundation.settings
-    providers = {
-        name: provider.model_dump(mode="json", exclude_unset=True) for name, provider in settings.providers.items()
-    }
-    models = Models(options.paths, foundation.clock, providers, options.environment, settings.model.default)
-    stack.push_async_callback(models.aclose)
-    await models.start()
-    return models
-
-
-def _turn_options(options: DaemonOptions, foundation: _Foundation) -> TurnOptions:
-    return TurnOptions(
-        workspace=str(foundation.workspace),
-        home=str(options.paths.home),
-        machine_name=foundation.name,
-        operating_system=f"{platform.system()} {platform.release()}",
-        default_mode=foundation.settings.permissions.mode,
-        ceiling=foundation.settings.permissions.ceiling,
-    )
-
-
 async def _ask_persons_tools(options: DaemonOptions, settings: Settings, network: Network) -> None:
     """Beside the start: some of these programs take a second to say what they are configured to use."""
     wanted = settings.network.presets
@@ -397,8 +180,8 @@ async def _ask_persons_tools(options: DaemonOptions, settings: Settings, network
 
 def _make_router(
     options: DaemonOptions,
-    foundation: _Foundation,
-    rooms: _Rooms,
+    foundation: Foundation,
+    rooms: Rooms,
     sandbox: SandboxCheck,
     clock_watch: ClockWatch,
     uplink_status: Callable[[], Any],
@@ -465,7 +248,7 @@ def _make_router(
     )
 
 
-async def _listen(options: DaemonOptions, foundation: _Foundation, router: Router) -> tuple[AppServer, dict[str, Any]]:
+async def _listen(options: DaemonOptions, foundation: Foundation, router: Router) -> tuple[AppServer, dict[str, Any]]:
     """Let clients in: always on the machine's own socket, on TCP when asked. Returns what to announce."""
     listen = options.listen
     token = await asyncio.to_thread(_token, options, listen) if listen else None
