@@ -10,6 +10,7 @@ from typing import Final, TypeAlias, assert_never
 from lodger_sandbox.egress.core.addresses import IpAddress
 from lodger_sandbox.egress.core.allow import AllowList, Pass, Refused, Unlisted
 from lodger_sandbox.egress.core.hosts import Destination
+from lodger_sandbox.egress.nearby import own_networks
 
 ASK_LIMIT_S: Final = 30.0
 """A connection waits this long for a person; most programs give up after 30 to 60 s by themselves."""
@@ -150,7 +151,7 @@ class Gate:
 
     def judge_address(self, to: Destination, address: IpAddress) -> None:
         """Of the address that is about to be dialled; a name may have others that are. Raises: NotAllowed."""
-        refused = self._allow.judge_address(address, to.port)
+        refused = self._allow.judge_address(address, to.port, own_networks)
         if refused is not None:
             raise NotAllowed(refused.reason)
 

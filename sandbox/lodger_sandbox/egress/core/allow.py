@@ -2,7 +2,7 @@
 error and never an empty one (ATTACKS.md N1)."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final, TypeAlias
@@ -87,10 +87,16 @@ class AllowList:
                     return Pass(listed)
                 return Unlisted() if is_public(address) else Refused(_private(address))
 
-    def judge_address(self, address: IpAddress, port: int) -> Refused | None:
-        """Of the address that is about to be dialled; None when it may be."""
+    def judge_address(self, address: IpAddress, port: int, own: Callable[[], Set[IpNetwork]]) -> Refused | None:
+        """Of the address that is about to be dialled; None when it may be.
+
+        Args:
+            own: the networks that this machine has an address in, which may be public ones.
+        """
         real = folded(address)
-        if is_public(real) or self._listed(real, port) is not None:
+        if self._listed(real, port) is not None:
+            return None
+        if is_public(real) and not any(one in network for network in own() for one in (real, address)):
             return None
         return Refused(_private(real))
 

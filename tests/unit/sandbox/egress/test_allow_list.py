@@ -65,15 +65,15 @@ def test_n7_private_addresses_need_their_own_entry() -> None:
     named = parse_allow_list(["intern.example"])
     assert isinstance(named.judge(parse_destination("intern.example:443")), Pass)
     for private in ("10.0.0.7", "127.0.0.1", "169.254.169.254", "::1", "::ffff:10.0.0.7"):
-        assert isinstance(named.judge_address(ip_address(private), 443), Refused)
+        assert isinstance(named.judge_address(ip_address(private), 443, frozenset), Refused)
         assert verdict(["intern.example"], f"[{private}]:443" if ":" in private else f"{private}:443") is Refused
     listed = parse_allow_list(["intern.example", "10.0.0.0/24:443", "[fd00::/16]:443"])
-    assert listed.judge_address(ip_address("10.0.0.7"), 443) is None
-    assert listed.judge_address(ip_address("::ffff:10.0.0.7"), 443) is None
-    assert listed.judge_address(ip_address("fd00::9"), 443) is None
-    assert isinstance(listed.judge_address(ip_address("10.0.0.7"), 22), Refused)
-    assert isinstance(listed.judge_address(ip_address("10.0.1.7"), 443), Refused)
-    assert listed.judge_address(ip_address("1.1.1.1"), 443) is None
+    assert listed.judge_address(ip_address("10.0.0.7"), 443, frozenset) is None
+    assert listed.judge_address(ip_address("::ffff:10.0.0.7"), 443, frozenset) is None
+    assert listed.judge_address(ip_address("fd00::9"), 443, frozenset) is None
+    assert isinstance(listed.judge_address(ip_address("10.0.0.7"), 22, frozenset), Refused)
+    assert isinstance(listed.judge_address(ip_address("10.0.1.7"), 443, frozenset), Refused)
+    assert listed.judge_address(ip_address("1.1.1.1"), 443, frozenset) is None
 
 
 @pytest.mark.parametrize("to", ["example.org:8080", "1.1.1.1:53", "[2606:2800::1]:443", "a.b.example.org:443"])
