@@ -5,28 +5,16 @@ count from the conflict on. Each commit's message is a line of `<file>.made`, on
 """
 
 import asyncio
-import os
-import signal
 import sys
 from pathlib import Path
 
+from support.dying_seam import DyingSeam
 from support.git_host_server import RunningHost
 from support.memory_machines import AGENT, Machine, note
 
 
 async def main(folder: Path, hub_url: str, record: Path, die_at: int) -> None:
-    passed, counting = 0, False
-
-    def seam(name: str) -> None:
-        nonlocal passed
-        if not counting:
-            return
-        passed += 1
-        with record.open("a") as names:
-            names.write(name + "\n")
-        if passed == die_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
+    seam = DyingSeam(record, die_at, counts=False)
     machine = Machine(folder, RunningHost(None, hub_url), seam)  # type: ignore[arg-type]
 
     async def turn(path: str, text: str) -> None:
@@ -41,7 +29,7 @@ async def main(folder: Path, hub_url: str, record: Path, die_at: int) -> None:
     await machine.memory.prepare(AGENT, None)
     print("ready", flush=True)
     sys.stdin.readline()
-    counting = True
+    seam.counts = True
     await turn(f"{folder.name}.md", "red")
     await turn(f"{folder.name}-tea.md", "tea")
     await turn(f"{folder.name}.md", "red and green")

@@ -4,29 +4,18 @@ Arguments: folder, hub's address, file for the names of seams, and how many seam
 """
 
 import asyncio
-import os
-import signal
 import sys
 from pathlib import Path
 
+from support.dying_seam import DyingSeam
 from support.git_host_server import TOKEN, RunningHost
 from support.memory_machines import AGENT, CARD, Machine, note
 from support.plain_boxes import agent_git
 
 
 async def main(folder: Path, hub_url: str, record: Path, die_at: int) -> None:
-    passed = 0
-
-    def seam(name: str) -> None:
-        nonlocal passed
-        passed += 1
-        with record.open("a") as names:
-            names.write(name + "\n")
-        if passed == die_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
     hub = RunningHost(None, hub_url)  # type: ignore[arg-type]
-    machine = Machine(folder, hub, seam)
+    machine = Machine(folder, hub, DyingSeam(record, die_at))
     await machine.memory.prepare(AGENT, CARD)
     await machine.bring_in()
     if not (machine.checkout / f"mine-{folder.name}.md").exists():

@@ -5,13 +5,12 @@ change of what is attached on, and the one of these to die at (an empty name: no
 """
 
 import asyncio
-import os
-import signal
 import sys
 from pathlib import Path
 
 from lodger_daemon.memory.contract import AgentCard
 from lodger_hub.reach import Reach
+from support.dying_seam import DyingSeam
 from support.hub_rig import Hub
 from support.memory_machines import note
 from support.shared_machines import SharingMachine
@@ -21,17 +20,7 @@ CHANGING = "before changing what is attached"
 
 
 async def main(folder: Path, hub_url: str, hub_state: Path, record: Path, die_at: str) -> None:
-    begun = False
-
-    def seam(name: str) -> None:
-        nonlocal begun
-        begun = begun or name == CHANGING
-        if begun:
-            with record.open("a") as names:
-                names.write(name + "\n")
-        if begun and name == die_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
+    seam = DyingSeam(record, die_at, counts=False, counts_from=CHANGING)
     machine = SharingMachine(folder, Hub(hub_state, hub_url, Reach(hub_url, ())), AGENT, seam)
     await machine.memory.prepare(machine.agent, AgentCard(AGENT))
     await machine.look()
