@@ -14,6 +14,7 @@ from lodger_daemon.ports.ports import ListedPort, Ports
 from lodger_tools.box.contract import BoxCall, BoxKey, BoxOutcome, RunCommand
 from lodger_tools.box.manager import BoxManager
 from lodger_tools.json_value import JsonObject
+from support.asked_person import AskedPerson
 from support.hub_rig import until
 from support.real_boxes import RealRequests
 from support.turn_parts import TestClock
@@ -44,27 +45,15 @@ class Rules:
         self.always |= {(workspace, port) for port in ports}
 
 
-class Person:
+class Person(AskedPerson[tuple[int, ...], int]):
     """Keeps `PortAsker`'s contract."""
 
     def __init__(self) -> None:
-        self.there = True
-        self.asked: list[tuple[int, ...]] = []
-        self.answers: list[asyncio.Future[frozenset[int] | None]] = []
+        super().__init__()
         self.told: list[str] = []
-        self.taken_back = 0
-
-    def can_ask(self, box: BoxKey) -> bool:
-        return self.there
 
     async def ask_about_ports(self, box: BoxKey, ports: Sequence[int], rules: PortRules) -> frozenset[int] | None:
-        self.asked.append(tuple(ports))
-        self.answers.append(asyncio.get_running_loop().create_future())
-        try:
-            return await self.answers[-1]
-        except asyncio.CancelledError:
-            self.taken_back += 1
-            raise
+        return await self.ask(tuple(ports))
 
     def tell(self, box: BoxKey, text: str) -> None:
         self.told.append(text)

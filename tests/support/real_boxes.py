@@ -39,20 +39,26 @@ def workspace_for_tests() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def someone() -> BoxUser:
+    """Oneself, also where no list of users has one."""
+    return BoxUser(os.getuid(), os.getgid(), "someone")
+
+
 class RealRequests:
     """`request_for` of a test's BoxManager."""
 
-    def __init__(self, state: Path, home: Path, mounts: tuple[Mount, ...] = ()) -> None:
+    def __init__(self, state: Path, home: Path, mounts: tuple[Mount, ...] = (), *, user: BoxUser | None = None) -> None:
         self.state = state
         self.home = home
         self.mounts = mounts
+        self.user = user
         self.environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8"}
 
     def __call__(self, key: BoxKey) -> BoxRequest:
         return BoxRequest(
             workspace=key.workspace,
             profile=key.profile.value,
-            user=box_user_for_tests(),
+            user=self.user or box_user_for_tests(),
             home=str(self.home),
             mounts=self.mounts,
             masks=(str(self.state),),

@@ -1,30 +1,17 @@
 """Every attack fails in a box and succeeds when the one protection against it is taken away."""
 
-import importlib.util
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from support.beside import beside
 from support.sandbox_users import VISIBLE_FOLDER, as_ordinary_user, user_of_boxes, visible_folder
 
-
-def _beside(name: str) -> ModuleType:
-    """A file of this folder, which is no package: `all_attacks.py` runs it as another user."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-catalogue, wider = _beside("attack_catalogue"), _beside("wider_attacks")
+catalogue, wider = beside(__file__, "attack_catalogue"), beside(__file__, "wider_attacks")
 ATTACKS = (*catalogue.ATTACKS, *wider.ATTACKS)
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="makes users and folders outside every private folder")

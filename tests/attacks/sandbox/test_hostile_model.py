@@ -1,19 +1,16 @@
 """A model that may call every tool tries each mechanism of the catalogues, through a daemon."""
 
-import importlib.util
 import json
 import os
 import re
 import sqlite3
-import sys
 from collections import Counter
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from lodger_sandbox.host import base_interpreter
+from support.beside import beside
 from support.program_client import Client, Conversation, bash, local_client, open_conversation, script
 from support.programs import Home, World, new_world, until
 from support.sandbox_users import user_of_boxes
@@ -32,19 +29,7 @@ TIDY = "rm -rf s l a f t gone made"
 TOLD = re.compile(r"^through:(\d+)$", re.MULTILINE)
 
 
-def beside(name: str) -> ModuleType:
-    """A file of this folder, which is no package."""
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-catalogue, wider = beside("attack_catalogue"), beside("wider_attacks")
+catalogue, wider = beside(__file__, "attack_catalogue"), beside(__file__, "wider_attacks")
 ATTACKS: tuple[Any, ...] = (*catalogue.ATTACKS, *wider.ATTACKS)
 
 

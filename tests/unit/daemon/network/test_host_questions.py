@@ -7,6 +7,7 @@ import pytest
 
 from lodger_daemon.network.host_questions import DENIAL_S, GATHER_S, GRANT_S, TOLD_LIMIT, HostQuestions
 from lodger_tools.box.contract import BoxKey
+from support.asked_person import AskedPerson
 from support.hub_rig import until
 from support.turn_parts import TestClock
 
@@ -14,28 +15,16 @@ KEY, OTHER = BoxKey("agent-1", "/w"), BoxKey("agent-2", "/w")
 A, B, C = "a.test:443", "b.test:443", "c.test:443"
 
 
-class Person:
-    """Keeps `HostAsker`'s contract; a test gives the answers."""
+class Person(AskedPerson[tuple[BoxKey, tuple[str, ...]], str]):
+    """Keeps `HostAsker`'s contract."""
 
     def __init__(self) -> None:
-        self.there = True
-        self.asked: list[tuple[BoxKey, tuple[str, ...]]] = []
-        self.answers: list[asyncio.Future[frozenset[str] | None]] = []
-        self.taken_back = 0
+        super().__init__()
         self.listens = True
         self.told: list[tuple[BoxKey, str]] = []
 
-    def can_ask(self, box: BoxKey) -> bool:
-        return self.there
-
     async def ask_about_hosts(self, box: BoxKey, hosts: Sequence[str]) -> frozenset[str] | None:
-        self.asked.append((box, tuple(hosts)))
-        self.answers.append(asyncio.get_running_loop().create_future())
-        try:
-            return await self.answers[-1]
-        except asyncio.CancelledError:
-            self.taken_back += 1
-            raise
+        return await self.ask((box, tuple(hosts)))
 
     def tell(self, box: BoxKey, text: str) -> bool:
         if self.listens:

@@ -8,26 +8,16 @@ from pathlib import Path
 
 from lodger_daemon.ports.dialling import BoxDialler
 from lodger_daemon.ports.looking import look
-from lodger_sandbox.contract import BoxRequest, BoxUser
 from lodger_tools.box import record as records
 from lodger_tools.box.contract import BoxCall, BoxKey, RunCommand
 from lodger_tools.box.manager import BoxManager
+from support.real_boxes import RealRequests, someone
 
 FOLDER = Path(sys.argv[1])
+REQUESTS = RealRequests(FOLDER / "state", FOLDER / "home", user=someone())
 PORT = 18673
 SERVE = f"""(exec python3 -m http.server {PORT}) >log 2>&1 &
 for i in $(seq 500); do (exec 3<>/dev/tcp/127.0.0.1/{PORT}) 2>/dev/null && exit; sleep 0.02; done; cat log; exit 1"""
-
-
-def request(key: BoxKey) -> BoxRequest:
-    return BoxRequest(
-        workspace=key.workspace,
-        profile=key.profile.value,
-        user=BoxUser(os.getuid(), os.getgid(), "someone"),
-        home=str(FOLDER / "home"),
-        masks=(str(FOLDER / "state"),),
-        environment={"PATH": "/usr/bin:/bin", "HOME": str(FOLDER / "home")},
-    )
 
 
 async def main() -> dict[str, object]:
@@ -35,7 +25,7 @@ async def main() -> dict[str, object]:
     for folder in (workspace, FOLDER / "home", FOLDER / "state"):
         folder.mkdir()
     (workspace / "index.html").write_text("hello")
-    boxes = BoxManager(FOLDER / "state" / "boxes", request)
+    boxes = BoxManager(FOLDER / "state" / "boxes", REQUESTS)
     key = BoxKey("agent-1", str(workspace))
     try:
         outcome = await boxes.run(key, BoxCall("k1", RunCommand(SERVE), str(workspace)))

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +9,12 @@ from pathlib import Path
 from lodger_daemon.randomness import SystemRng
 from lodger_daemon.workspace_guard.git_guard import GitGuard
 from lodger_daemon.workspace_guard.guarded_boxes import GuardedBoxes
-from lodger_sandbox.contract import BoxRequest, BoxUser
 from lodger_tools.box.contract import BoxCall, BoxKey, RunCommand
 from lodger_tools.box.manager import BoxManager
+from support.real_boxes import RealRequests, someone
 
 FOLDER = Path(sys.argv[1])
+REQUESTS = RealRequests(FOLDER / "state", FOLDER / "home", user=someone())
 
 
 class Silent:
@@ -22,22 +22,11 @@ class Silent:
         pass
 
 
-def request(key: BoxKey) -> BoxRequest:
-    return BoxRequest(
-        workspace=key.workspace,
-        profile=key.profile.value,
-        user=BoxUser(os.getuid(), os.getgid(), "someone"),
-        home=str(FOLDER / "home"),
-        masks=(str(FOLDER / "state"),),
-        environment={"PATH": "/usr/bin:/bin", "HOME": str(FOLDER / "home")},
-    )
-
-
 async def work() -> dict[str, object]:
     workspace = FOLDER / "workspace"
     for folder in (workspace, FOLDER / "home", FOLDER / "state"):
         folder.mkdir()
-    manager = BoxManager(FOLDER / "state/boxes", request)
+    manager = BoxManager(FOLDER / "state/boxes", REQUESTS)
     boxes = GuardedBoxes(manager, GitGuard(manager, FOLDER / "state/guard", SystemRng(), Silent()))
     key = BoxKey("agent-1", str(workspace))
 
