@@ -44,7 +44,7 @@ Event: TypeAlias = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
 
 
 class Guard(Protocol):
-    def exchange(self, word: str) -> tuple[str, str] | None: ...
+    def exchange(self, word: str) -> str | None: ...
 
     def who(self, secrets_shown: Sequence[bytes]) -> str | None: ...
 
@@ -184,11 +184,11 @@ class Door:
     def _let_in(self, request: h11.Request, query: bytes) -> bytes:
         """Raises: _Refused."""
         words = parse_qs(query.decode("latin-1")).get("word", [])
-        let_in = self._guard.exchange(words[0]) if request.method == b"GET" and len(words) == 1 else None
-        if let_in is None:
+        secret = self._guard.exchange(words[0]) if request.method == b"GET" and len(words) == 1 else None
+        if secret is None:
             raise _Refused(403, "That link was used already, or is too old. Open this port from Lodger's page again.")
         secure = b"; Secure" if self._secure else b""
-        cookie = cookie_name(self.port) + b"=" + let_in[0].encode() + b"; Path=/; HttpOnly; SameSite=Strict" + secure
+        cookie = cookie_name(self.port) + b"=" + secret.encode() + b"; Path=/; HttpOnly; SameSite=Strict" + secure
         return _head(303, (b"Location", b"/"), (b"Set-Cookie", cookie), (b"Content-Length", b"0"))
 
 

@@ -107,8 +107,8 @@ class Shares:
         share.entries[digest_of(word)] = (token_id, now + ENTRY_LIFE_S)
         return door.port, word
 
-    def exchange(self, share: Share, word: str) -> tuple[str, str] | None:
-        """A session's secret and its device's token; None for a word that is no good, or was used."""
+    def exchange(self, share: Share, word: str) -> str | None:
+        """A session's secret; None for a word that is no good, or was used."""
         token_id, until = share.entries.pop(digest_of(word), ("", 0.0))
         if until <= self._mono() or not self._is_live(token_id):
             return None
@@ -116,7 +116,7 @@ class Shares:
         while len(share.sessions) >= SESSIONS:
             del share.sessions[next(iter(share.sessions))]
         share.sessions[digest_of(secret)] = token_id
-        return secret, token_id
+        return secret
 
     def who(self, share: Share, secrets_shown: Sequence[bytes]) -> str | None:
         """The device's token that one of these stands for; None when nobody is let in."""
@@ -172,7 +172,7 @@ class _Guard:
         self._shares = shares
         self._share = share
 
-    def exchange(self, word: str) -> tuple[str, str] | None:
+    def exchange(self, word: str) -> str | None:
         return self._shares.exchange(self._share, word)
 
     def who(self, secrets_shown: Sequence[bytes]) -> str | None:
