@@ -8,6 +8,7 @@
 Where several boxes have the port, `workspace` or `agent_id` says which is meant.
 """
 
+from lodger_daemon.ports.core.offers import LAST_PORT, is_port
 from lodger_daemon.ports.forward import LOOPBACK
 from lodger_daemon.ports.ports import ListedPort, NotOpened, Ports
 from lodger_daemon.ports.sharing import HubShares
@@ -91,6 +92,6 @@ def facts(one: ListedPort) -> JsonObject:
 
 def _number(command: JsonObject) -> int:
     number = command.get("port")
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < 65536:
-        raise ConversationError("Name the port as a number below 65536.")
+    if not is_port(number):
+        raise ConversationError(f"Name the port as a number from 1 to {LAST_PORT}.")
     return number

@@ -12,6 +12,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final, Protocol
 
 from lodger_daemon.clock import Clock, MonoTime
@@ -41,6 +42,13 @@ Note = Callable[[str, str, str, JsonObject], None]
 
 class NotOpened(Exception):
     """The text says why and what to do."""
+
+
+class DecidedBy(StrEnum):
+    """As the audit log names them."""
+
+    RULE = "a rule"
+    PERSON = "a person"
 
 
 class RunningBoxes(Protocol):
@@ -191,7 +199,7 @@ class Ports:
         box.next_look = MonoTime(self._clock.mono() + box.pause_s)
         for number in offers.to_open(box.book, lambda port: self._rules.opens(box.key.workspace, port)):
             try:
-                await self._open(box, number, "a rule", number)
+                await self._open(box, number, DecidedBy.RULE, number)
             except NotOpened as error:
                 _log.warning("%s", error)
         self._ask(box)
@@ -215,8 +223,9 @@ class Ports:
         allowed: frozenset[int] | None = None
         try:
             allowed = await asker.ask_about_ports(box.key, ports, self._rules)
-            for number in () if allowed is None else ports:
-                await self._answered(box, number, allowed=number in (allowed or ()))
+            if allowed is not None:
+                for number in ports:
+                    await self._answered(box, number, allowed=number in allowed)
         except Exception:  # noqa: BLE001 - logged just below
             _log.exception("nobody could be asked about ports")
         finally:
@@ -238,7 +247,7 @@ class Ports:
             await self._deny(box, number, "denied")
             return
         try:
-            await self._open(box, number, "a person", number)
+            await self._open(box, number, DecidedBy.PERSON, number)
         except NotOpened as error:
             self._tell(box, str(error))
 
@@ -247,7 +256,7 @@ class Ports:
         box = self._box(name)
         if number not in box.forwards and (why := offers.may_open(box.book, number)) is not None:
             raise NotOpened(why)
-        return await self._open(box, number, "a person", number)
+        return await self._open(box, number, DecidedBy.PERSON, number)
 
     async def close(self, name: str, number: int) -> None:
         """A person wants it closed, or asked about no more. Raises: NotOpened."""
@@ -259,7 +268,7 @@ class Ports:
             raise NotOpened("that box has ended")
         return box
 
-    async def _open(self, box: _Box, number: int, by: str, wanted: int) -> int:
+    async def _open(self, box: _Box, number: int, by: DecidedBy, wanted: int) -> int:
         """Raises: NotOpened."""
         async with box.lock:
             known = box.forwards.get(number)
@@ -275,7 +284,7 @@ class Ports:
                 raise NotOpened("the box has ended")
             box.forwards[number] = forward
             box.book = offers.settled(box.book, number, PortState.OPEN, self._clock.wall())
-            if by == "a person":
+            if by is DecidedBy.PERSON:
                 box.by_person.add(number)
             await self._keep(box)
         self._noted(box, "opened", number, by, forward.local_port)
@@ -291,7 +300,7 @@ class Ports:
                 self._closing(box.found.folder.name, number)
                 await forward.aclose()
             await self._keep(box)
-        self._noted(box, action, number, "a person")
+        self._noted(box, action, number, DecidedBy.PERSON)
 
     async def _keep(self, box: _Box) -> None:
         opened = {number: forward.local_port for number, forward in box.forwards.items() if number in box.by_person}
@@ -313,7 +322,7 @@ class Ports:
             if offers.may_open(box.book, number) is not None:
                 continue
             try:
-                await self._open(box, number, "a person", local_port)
+                await self._open(box, number, DecidedBy.PERSON, local_port)
             except NotOpened as error:
                 _log.warning("%s", error)
 

@@ -2,9 +2,8 @@
 
 import json
 from dataclasses import dataclass
-from typing import Final
 
-_PORT_LIMIT: Final = 65_535
+from lodger_daemon.ports.core.offers import is_port
 
 
 class BadGrants(ValueError):
@@ -51,7 +50,6 @@ def _pair(value: object) -> tuple[int, int]:
 
 
 def _port(value: object) -> int:
-    # True is an int, and 1.
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _PORT_LIMIT:
+    if not is_port(value):
         raise BadGrants(f"{value!r:.40} is no port")
     return value

@@ -7,7 +7,7 @@ known of it, so many are ever asked about, so many are open.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeGuard
 
 from lodger_daemon.clock import WallTime
 
@@ -23,6 +23,7 @@ OWN_PORTS: Final = frozenset({3128})
 """The box's proxy."""
 FIRST_PORT: Final = 1024
 """Nothing of an agent's can have a lower one (SANDBOX-NOTES.md section 3)."""
+LAST_PORT: Final = 65535
 FIRST_CHOSEN_BY_SYSTEM: Final = 32768
 """ip(7): ip_local_port_range, which in a new network is what the kernel was built with. Language servers, debuggers and
 tests listen there; such a port is listed, and a person may open it, but nobody is asked."""
@@ -54,6 +55,11 @@ class PortBook:
     ports: dict[int, Port] = field(default_factory=dict)
     asked_about: frozenset[int] = frozenset()
     """All that ever were; what stops listening and comes back stays among them."""
+
+
+def is_port(value: object) -> TypeGuard[int]:
+    """Of what comes from outside: any port of TCP. True is an int, and 1, and none."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LAST_PORT
 
 
 def looked(book: PortBook, listening: Iterable[int], now: WallTime) -> PortBook:
@@ -112,7 +118,7 @@ def settled(book: PortBook, number: int, state: PortState, now: WallTime) -> Por
 
 def may_open(book: PortBook, number: int) -> str | None:
     """Why a person cannot open this port; None when they can."""
-    if not FIRST_PORT <= number <= 65535 or number in OWN_PORTS:
+    if not FIRST_PORT <= number <= LAST_PORT or number in OWN_PORTS:
         return f"{number} is no port that a program in a box can offer"
     if _count(book, PortState.OPEN) >= OPEN_LIMIT:
         return f"{OPEN_LIMIT} ports of this box are open already; close one first"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from lodger_daemon.ports.core.offers import FIRST_PORT, OWN_PORTS
+from lodger_daemon.ports.core.offers import FIRST_PORT, LAST_PORT, OWN_PORTS
 
 _BETWEEN: Final = " in "
 
@@ -24,8 +24,8 @@ class PortRule:
 def parse_port_rule(text: str) -> PortRule:
     """Raises: ValueError that says what is wrong."""
     number, between, workspace = text.partition(_BETWEEN)
-    if not number.isascii() or not number.isdigit() or not FIRST_PORT <= int(number) <= 65535:
-        raise ValueError(f"{text!r} does not begin with a port from {FIRST_PORT} to 65535")
+    if not number.isascii() or not number.isdigit() or not FIRST_PORT <= int(number) <= LAST_PORT:
+        raise ValueError(f"{text!r} does not begin with a port from {FIRST_PORT} to {LAST_PORT}")
     if int(number) in OWN_PORTS:
         raise ValueError(f"{number} is the box's own proxy")
     if between and not workspace.startswith("/"):
