@@ -27,7 +27,8 @@ from lodger_hub.access.core.pairing import (
     distinct_name,
     read_code,
 )
-from lodger_hub.access.tokens import Principal, TokenBook, new_token, own_device_id, token_file, write_private
+from lodger_hub.access.tokens import Principal, TokenBook, new_token, own_device_id, token_file
+from lodger_hub.durable_files import write_durably
 from lodger_hub.errors import RequestRefused, StoreFailed
 from lodger_hub.store.contract import AuditEntry, Device, HubStore, PairingCode, StoredToken, TokenRole
 
@@ -193,7 +194,7 @@ class Devices:
         async with self._changing:
             if own:
                 # Before the store: a file that is newer than the store is taken up at the next start.
-                await asyncio.to_thread(write_private, token_file(self.state, device.role), text + "\n")
+                await asyncio.to_thread(write_durably, token_file(self.state, device.role), f"{text}\n".encode())
             if not await self.store.replace_tokens(token):
                 raise RequestRefused(404, "unknown_device", "the device was revoked meanwhile")
             self._end_tokens(device_id)

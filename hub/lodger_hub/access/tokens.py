@@ -2,7 +2,6 @@
 
 import asyncio
 import hmac
-import os
 import secrets
 import uuid
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from lodger_hub.access.core.credentials import digest_of
+from lodger_hub.durable_files import write_durably
 from lodger_hub.store.contract import Device, HubStore, StoredToken, TokenRole
 
 TOKEN_BYTES: Final = 32
@@ -105,17 +105,5 @@ def _read_or_make(file: Path) -> str:
         if len(kept) >= TOKEN_BYTES:
             return kept
     text = secrets.token_urlsafe(TOKEN_BYTES)
-    write_private(file, text + "\n")
+    write_durably(file, f"{text}\n".encode())
     return text
-
-
-def write_private(file: Path, text: str) -> None:
-    """Replace a file that only this user may read, whole or not at all."""
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.replace(file)

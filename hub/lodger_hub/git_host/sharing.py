@@ -6,14 +6,13 @@ A file that cannot be understood lets no agent in: what it was meant to hold bac
 
 import json
 import logging
-import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lodger_hub.access.tokens import write_private
+from lodger_hub.durable_files import write_durably
 from lodger_hub.git_host.grants import Right
 from lodger_hub.git_host.repositories import SHARED_FOLDER, Repositories, own_memory, shared_memory
 from lodger_protocol.shared_names import shared_name_fault
@@ -117,13 +116,8 @@ class Sharing:
             return {}
 
     def _write(self, name: str, agents: Mapping[str, Right]) -> None:
-        file = self._file(name)
-        write_private(file, json.dumps({"agents": agents}, sort_keys=True, indent=1) + "\n")
-        folder = os.open(file.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        text = json.dumps({"agents": agents}, sort_keys=True, indent=1) + "\n"
+        write_durably(self._file(name), text.encode())
 
 
 def _understood(data: bytes) -> Mapping[str, Right]:

@@ -2,13 +2,13 @@
 
 import datetime
 import ipaddress
-import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lodger_hub.durable_files import write_durably
 from lodger_hub.errors import CertificateFailed
 
 if TYPE_CHECKING:
@@ -123,18 +123,6 @@ def _make(
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(key, hashes.SHA256())
     )
-    kept.key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write(kept.key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600)
-    _write(kept.certificate, certificate.public_bytes(Encoding.PEM), 0o644)
+    write_durably(kept.key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    write_durably(kept.certificate, certificate.public_bytes(Encoding.PEM), 0o644)
     return certificate
-
-
-def _write(file: Path, content: bytes, mode: int) -> None:
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.replace(file)
