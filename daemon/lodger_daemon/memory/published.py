@@ -17,6 +17,7 @@ from typing import Final
 from lodger_daemon.durable_files import sync_folder
 from lodger_daemon.memory.core.commits import Identity
 from lodger_daemon.memory.core.pack import make_pack, objects_in
+from lodger_daemon.memory.core.remote_answers import MORE_THAN_A_FETCH
 from lodger_daemon.memory.errors import GitFailed, LockBusy, MemoryUnavailable, RefMoved
 from lodger_daemon.memory.git import COMMAND_LIMIT_S, Git, RunningGits
 from lodger_daemon.memory.kept_gits import ObjectReader, RefChange, RefWriter, commands_for
@@ -237,9 +238,12 @@ class Published:
             _remove_stale(self.repository / f"{FETCHED}.lock", COMMAND_LIMIT_S * 2)
         self.seam("before fetching")
         argv = ("fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", url, f"+{MAIN}:{FETCHED}")
-        answer = self._network(environment, *argv, moves=self._pack_grows)
+        exit_code, text = self._network(environment, *argv, moves=self._pack_grows)
+        # A shell counts in blocks, and git says nothing of its own of a limit that it has met.
+        if exit_code != 0 and self._drop_half_fetched() >= _MAX_FETCHED_BYTES // 512 * 512:
+            text = f"what the remote has is {MORE_THAN_A_FETCH} ({_MAX_FETCHED_BYTES:,} bytes)"
         self.seam("after fetching")
-        return answer
+        return exit_code, text
 
     def push(self, url: str, environment: Mapping[str, str], commit: str) -> tuple[int | None, str]:
         """`commit` to the remote's main, never by force. As `fetch`."""
@@ -247,6 +251,20 @@ class Published:
         answer = self._network(environment, "push", "--porcelain", "--no-verify", url, f"{commit}:{MAIN}")
         self.seam("after pushing")
         return answer
+
+    def _drop_half_fetched(self) -> int:
+        """What a fetch that failed has left, up to a gigabyte each time; the largest size. Nobody else writes packs
+        under the lock."""
+        largest_bytes = 0
+        try:
+            with self.lock():
+                for half in (self.repository / "objects" / "pack").glob("tmp_pack_*"):
+                    largest_bytes = max(largest_bytes, half.stat().st_size)
+                    half.unlink()
+        except (LockBusy, FileNotFoundError):
+            # It goes after a day, with what a killed daemon leaves.
+            pass
+        return largest_bytes
 
     def _pack_grows(self) -> bool:
         """Whether a pack that is coming in has grown of late."""

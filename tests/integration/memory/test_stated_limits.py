@@ -1,18 +1,19 @@
 """What a memory may measure at most (docs/memory.md): past each limit the agent and the person are told which, main
 stays as it was, and the next turn goes on with it. Real git."""
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from lodger_daemon.memory import checkout, importing
+from lodger_daemon.memory import checkout, importing, published
 from lodger_daemon.memory.contract import SyncOutcome
 from lodger_daemon.memory.core.pack import PackLimits
 from lodger_hub.git_host.app import HostLimits
 from lodger_tools.validator.limits import DEFAULT_LIMITS
 from support.git_host_server import running_git_host
-from support.memory_conflicts import in_order
+from support.memory_conflicts import heard, in_order
 from support.memory_machines import AGENT, Machine, note, running_machine
 from support.plain_boxes import agent_git
 
@@ -103,6 +104,31 @@ async def past_a_limit(tmp_path: Path, write: Callable[[Path], object], words: s
         assert (await one.end_turn()).outcome is not SyncOutcome.INVALID
         assert one.memory.reminders(AGENT) == ()
         in_order(one)
+
+
+async def test_more_than_one_fetch_may_bring_is_not_brought_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_git_host(tmp_path / "hub") as hub:
+        async with running_machine(tmp_path / "a", hub) as one, running_machine(tmp_path / "b", hub, False) as two:
+            await one.end_turn()
+            await two.memory.prepare(AGENT, None)
+            text = (await two.memory.compiled(AGENT)).text
+            draw = random.Random(1)
+            for number in range(60):
+                one.commit(f"pictures/p{number}.txt", draw.randbytes(20_000).hex())
+            assert (await one.end_turn()).outcome is SyncOutcome.PUSHED
+            monkeypatch.setattr(published, "_MAX_FETCHED_BYTES", 500_000)
+            assert await heard(two, hub) is SyncOutcome.PUSH_FAILED
+            assert "more than one fetch may bring (500,000 bytes)" in two.memory.status(AGENT).detail
+            assert "more than one fetch may bring" in two.memory.reminders(AGENT)[0]
+            assert list(two.published.repository.glob("objects/pack/tmp_*")) == []
+            assert (await two.memory.compiled(AGENT)).text == text
+            two.commit("mine.md", note("mine"))
+            assert (await two.bring_in()).moved
+            monkeypatch.undo()
+            assert (await two.end_turn()).outcome is SyncOutcome.PUSHED
+            in_order(two)
 
 
 async def test_a_memory_that_fills_its_place_at_the_hub_is_told_of_and_still_read(tmp_path: Path) -> None:

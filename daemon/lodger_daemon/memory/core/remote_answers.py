@@ -24,6 +24,8 @@ class RemoteAnswer(StrEnum):
     """Trying again the same way is useless: credential, rights, limits."""
 
 
+MORE_THAN_A_FETCH: Final = "more than one fetch may bring"
+"""Said for git, which dies of it."""
 _BEHIND: Final = re.compile(
     r"non-fast-forward|fetch first|stale info|cannot lock ref|failed to update ref|incorrect old value|"
     r"failed to lock|reference already exists|atomic transaction failed",
@@ -36,6 +38,7 @@ _EMPTY: Final = re.compile(
 _REFUSED: Final = re.compile(
     r"returned error: 4(?!08|29)\d\d|authentication failed|could not read username|permission denied|"
     r"host key verification failed|too many authentication failures|"
+    rf"{MORE_THAN_A_FETCH}|"
     r"mismatched algorithms|pack exceeds|transport '.*' not allowed|unable to update url base|fsck error",
     re.IGNORECASE,
 )
