@@ -1,8 +1,13 @@
 """Options of the whole test tree."""
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support.needed_programs import needed
+
+# A stall of the machine's is no fault of the example that it fell on.
+settings.register_profile("any machine", deadline=None, suppress_health_check=(HealthCheck.too_slow,))
+settings.load_profile("any machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
