@@ -53,7 +53,7 @@ class Daemon:
         return await self.boxes.run(key or self.key, call)
 
     async def fetch(self, url: str) -> str:
-        return (await self.run(f"curl -sS -m 8 --proxy {PROXY_URL} {url}")).text
+        return (await self.run(f"curl -sS -m 40 --proxy {PROXY_URL} {url}")).text
 
     async def aclose(self) -> None:
         await self.boxes.aclose()
@@ -135,7 +135,7 @@ async def test_what_was_decided_while_no_daemon_ran_is_noted_once_by_the_next(
         listed = f"127.0.0.1:{there.port}"
         first = make([listed])
         await first.start()
-        curl = f"curl -sS -m 8 --proxy {PROXY_URL}"
+        curl = f"curl -sS -m 40 --proxy {PROXY_URL}"
         # The first word only makes sure that the broker runs before the daemon leaves.
         command = f"{curl} {listed}; echo; read line <go; {curl} {listed}; {curl} example.org:{there.port}"
         os.mkfifo(Path(first.key.workspace) / "go", 0o666)
