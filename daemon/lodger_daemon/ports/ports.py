@@ -236,9 +236,10 @@ class Ports:
             self._ask(box)
 
     def _hint(self, box: _Box, ports: tuple[int, ...]) -> None:
-        """Where nobody is asked, or the turn has ended before they answered. Once for each port."""
+        """Where nobody is asked, or the turn has ended before they answered. Once for each port, and of no more ports
+        than would be asked about: a program may listen at others each second."""
         for number in ports:
-            if number not in box.told_of:
+            if number not in box.told_of and len(box.told_of) < offers.ASKED_LIMIT:
                 box.told_of.add(number)
                 self._tell(box, f"Port {number} listens in the box; `lodger ports open {number}` opens it here.")
 

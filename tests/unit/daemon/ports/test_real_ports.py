@@ -282,6 +282,28 @@ async def test_a_box_that_listens_everywhere_is_asked_about_within_limits(room: 
     assert len(room.ports.listed()) == KNOWN_LIMIT
 
 
+async def test_a_box_that_listens_elsewhere_each_time_is_told_of_within_limits(room: PortRoom, workspace: Path) -> None:
+    """Where nobody can be asked; each line would stay in the conversation."""
+    room.person.there = False
+    (workspace / "moving.py").write_text(
+        "import os, socket, time\n"
+        "for round in range(2 * LIMIT // TOGETHER):\n"
+        "    kept = [socket.create_server(('127.0.0.1', PORT + TOGETHER * round + i)) for i in range(TOGETHER)]\n"
+        "    open(f'listens-{round}', 'w').close()\n"
+        "    while not os.path.exists(f'go-on-{round}'):\n"
+        "        time.sleep(0.01)\n"
+        "    [one.close() for one in kept]\n".replace("TOGETHER", str(TOGETHER_LIMIT))
+        .replace("LIMIT", str(ASKED_LIMIT))
+        .replace("PORT", "2000")
+    )
+    await room.run("python3 moving.py >/dev/null 2>&1 &")
+    for count in range(2 * ASKED_LIMIT // TOGETHER_LIMIT):
+        await until(lambda count=count: (workspace / f"listens-{count}").exists(), "it listens")
+        await room.look()
+        (workspace / f"go-on-{count}").touch()
+    assert len(room.person.told) == ASKED_LIMIT and room.person.asked == []
+
+
 async def test_a_half_closed_connection_gets_its_answer(room: PortRoom, workspace: Path) -> None:
     (workspace / "echo.py").write_text(ECHO)
     await room.serve("exec python3 echo.py", PORT)
