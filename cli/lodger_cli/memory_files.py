@@ -14,7 +14,7 @@ from lodger_cli.places import local_daemon, paths
 from lodger_cli.terminal import Exit, fail, for_terminal, say, say_json
 from lodger_cli.wire import WireError
 from lodger_daemon.memory.backups import NotRestored, export_files, read_backup, restore, write_backup
-from lodger_daemon.memory.core.commits import Identity
+from lodger_daemon.memory.core.commits import identity_of
 from lodger_daemon.memory.core.wanted_paths import BadRequest
 from lodger_daemon.memory.errors import MemoryFailure
 from lodger_daemon.memory.git import RunningGits
@@ -110,8 +110,7 @@ def _agent_here(agent: str, *, as_json: bool) -> str:
 
 def _with_memory(agent_id: str, work: Callable[[Published], T], *, as_json: bool) -> T:
     """What `work` makes of an agent's published memory, under its lock."""
-    identity = Identity(agent_id, f"{agent_id}@lodger.invalid")
-    published = Published(paths().agents / agent_id, identity, RunningGits(), no_seam)
+    published = Published(paths().agents / agent_id, identity_of(agent_id, agent_id), RunningGits(), no_seam)
     try:
         with published.lock():
             return work(published)

@@ -1,8 +1,10 @@
 """The checkout of one agent, reached through its box only. Nothing here opens a path of it."""
 
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
+from pathlib import Path
 from typing import Final
 
 from lodger_daemon.memory.checkout_scripts import INSTALL, PRE_PUSH, RECEIVE, UPDATE, pre_commit
@@ -52,6 +54,16 @@ TOO_LARGE_AT_ONCE: Final = Finding(
 class CheckoutAnswer:
     word: CheckoutWord
     detail: str = ""
+
+
+def make_checkout_folder(place: Path, owner: tuple[int, int] | None) -> None:
+    """An empty one for the boxes' user, unless there is one already. Blocking. Raises: OSError."""
+    try:
+        place.mkdir(mode=0o700)
+    except FileExistsError:
+        return
+    if owner is not None:
+        os.chown(place, *owner)
 
 
 class Checkout:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import Final, TypeVar
 from lodger_daemon.clock import Clock, WallTime
 from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.card_change import change_card
-from lodger_daemon.memory.checkout import Checkout
+from lodger_daemon.memory.checkout import Checkout, make_checkout_folder
 from lodger_daemon.memory.contract import (
     AgentCard,
     CompiledMemory,
@@ -20,7 +19,7 @@ from lodger_daemon.memory.contract import (
     SyncOutcome,
     SyncStatus,
 )
-from lodger_daemon.memory.core.commits import Identity
+from lodger_daemon.memory.core.commits import identity_of
 from lodger_daemon.memory.core.first_files import first_files
 from lodger_daemon.memory.core.shared import parts_of, standing_of
 from lodger_daemon.memory.core.sync_state import Conflict, reminders_for
@@ -93,7 +92,6 @@ class Memory:
         self._threads = Threads(self._local, self._network)
         workings = Workings(boxes, self._running, self._threads, clock, rng, seam, memory_box)
         self.shared = None if sharing is None else SharedMemories(paths.agents, sharing, workings, self.head_announced)
-        self._closed = False
 
     async def start(self) -> None:
         """Take up syncs that an earlier daemon could not finish, or died before it began."""
@@ -128,9 +126,11 @@ class Memory:
             if not published.exists():
                 await self._found(agent, agent_id, card, progress or _no_progress)
             held = await self._card(agent, agent_id)
-            published.identity = _identity(agent_id, held.name)
+            published.identity = identity_of(agent_id, held.name)
             if published.ref(CHECKOUT) is None:
-                await asyncio.get_running_loop().run_in_executor(self._local, self._make_folder, agent_id)
+                await asyncio.get_running_loop().run_in_executor(
+                    self._local, make_checkout_folder, Path(self.checkout_path(agent_id)), self._box_owner
+                )
                 await agent.first_checkout()
             return held
 
@@ -196,17 +196,8 @@ class Memory:
 
         Raises: MemoryUnavailable when there is no such memory here yet; what `work` raises.
         """
-        room = self.repository(agent_id, shared).room
-        if not room.published.exists():
-            raise MemoryUnavailable(f"there is no memory of {agent_id} on this machine yet")
-
-        def at_main() -> T:
-            head = room.published.head()
-            if head is None:
-                raise MemoryUnavailable(f"the repository {room.published.repository} has no main; restore it")
-            return work(room.published, head)
-
-        return await room.local(at_main)
+        room = self._founded(agent_id, shared).room
+        return await room.local(lambda: work(room.published, room.published.main()))
 
     async def change_for_person(
         self, agent_id: AgentId, path: str, content: bytes | None, message: str
@@ -257,14 +248,19 @@ class Memory:
             raise MemoryUnavailable("memories are shared at a hub, and this machine has none: `lodger connect`")
         return self.shared.one(agent_id, shared).sync
 
+    def _founded(self, agent_id: AgentId, shared: str | None) -> RepositorySync:
+        """Raises: MemoryUnavailable, also while it is not here yet."""
+        repository = self.repository(agent_id, shared)
+        if not repository.room.published.exists():
+            raise MemoryUnavailable(f"there is no memory of {agent_id} on this machine yet")
+        return repository
+
     async def settle(self, agent_id: AgentId, decision: Decision, shared: str | None = None) -> SettleResult:
         """Carry out what a person decided about the conflict. Durable when it returns; the sync follows beside.
 
         Raises: MemoryFailure; BadRequest.
         """
-        repository = self.repository(agent_id, shared)
-        if not repository.room.published.exists():
-            raise MemoryUnavailable(f"there is no memory of {agent_id} on this machine yet")
+        repository = self._founded(agent_id, shared)
         result = await repository.room.settle(decision)
         if isinstance(result, Settled):
             repository.request(None, fetch=False)
@@ -337,7 +333,7 @@ class Memory:
     def _agent(self, agent_id: AgentId) -> RepositorySync:
         agent = self._agents.get(agent_id)
         if agent is None:
-            identity = _identity(agent_id, agent_id)
+            identity = identity_of(agent_id, agent_id)
             published = Published(self._folder(agent_id), identity, self._running, self._seam)
             checkout = Checkout(self._boxes, self._inside, agent_id, self._rng)
             room = AgentRoom(published, checkout, self._boxes, self._clock, self._threads)
@@ -386,27 +382,16 @@ class Memory:
         if card is None:
             raise MemoryUnavailable(f"there is no memory of {agent_id} on this machine, and {reason}")
         progress("making a new memory")
-        room.published.identity = _identity(agent_id, card.name)
+        room.published.identity = identity_of(agent_id, card.name)
         await room.local(found, room.published, first_files(card), room.now_s())
 
     async def _card(self, agent: RepositorySync, agent_id: AgentId) -> AgentCard:
-        head = agent.room.published.head()
-        if head is None:
-            raise MemoryUnavailable(f"the repository {agent.room.published.repository} has no main; restore it")
+        head = agent.room.published.main()
         known = self._cards.get(agent_id)
         if known is None or known[0] != head:
             card = await agent.room.local(read_card, agent.room.published, head, AgentCard(agent_id))
             known = self._cards[agent_id] = (head, card)
         return known[1]
-
-    def _make_folder(self, agent_id: AgentId) -> None:
-        place = self._folder(agent_id) / "checkout"
-        try:
-            place.mkdir(mode=0o700)
-        except FileExistsError:
-            return
-        if self._box_owner is not None:
-            os.chown(place, *self._box_owner)
 
     def _shut_down(self) -> None:
         self._local.shutdown(wait=True, cancel_futures=True)
@@ -415,10 +400,6 @@ class Memory:
             agent.room.published.close()
         if self.shared is not None:
             self.shared.close_gits()
-
-
-def _identity(agent_id: AgentId, name: str) -> Identity:
-    return Identity(name, f"{agent_id}@lodger.invalid")
 
 
 def _no_progress(text: str) -> None:

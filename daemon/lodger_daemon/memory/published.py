@@ -102,6 +102,13 @@ class Published:
         """Published main."""
         return self.ref(MAIN)
 
+    def main(self) -> str:
+        """The same of a repository that has been founded. Raises: MemoryUnavailable when it was damaged since."""
+        head = self.head()
+        if head is None:
+            raise MemoryUnavailable(f"the repository {self.repository} has no main; restore it")
+        return head
+
     def ref(self, name: str) -> str | None:
         """Where a ref points, read from its file: this repository is ours, so its files can be trusted."""
         try:

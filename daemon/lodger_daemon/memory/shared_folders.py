@@ -7,7 +7,6 @@ A folder without a readable `role` is not attached: a crash while one is made le
 finishes it. Moving a folder is one step. The daemon never opens a path inside a checkout, and moves it unopened.
 """
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Final
 
 from lodger_daemon.durable_files import sync_folder, write_durably
 from lodger_daemon.identity import AgentId
+from lodger_daemon.memory.checkout import make_checkout_folder
 from lodger_daemon.memory.core.shared import ShareRole
 
 _ROLE: Final = "role"
@@ -55,14 +55,7 @@ class SharedFolders:
         write_durably(self.folder(agent_id, name) / _ROLE, role.value)
 
     def make_checkout(self, agent_id: AgentId, name: str, owner: tuple[int, int] | None) -> None:
-        """An empty folder for it, unless there is one."""
-        place = self.checkout(agent_id, name)
-        try:
-            place.mkdir(mode=0o700)
-        except FileExistsError:
-            return
-        if owner is not None:
-            os.chown(place, *owner)
+        make_checkout_folder(self.checkout(agent_id, name), owner)
 
     def detach(self, agent_id: AgentId, name: str, now_s: int) -> Path:
         """Set the whole folder aside, checkout and all; where to. Raises: OSError."""

@@ -18,7 +18,7 @@ from lodger_daemon.clock import Clock
 from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.checkout import Checkout
 from lodger_daemon.memory.contract import SyncOutcome
-from lodger_daemon.memory.core.commits import Identity
+from lodger_daemon.memory.core.commits import identity_of
 from lodger_daemon.memory.core.first_files import first_shared_files
 from lodger_daemon.memory.core.shared import (
     Attach,
@@ -348,8 +348,7 @@ class SharedMemories:
 
     def _make(self, agent_id: AgentId, name: str, role: ShareRole) -> SharedOne:
         works, folder = self._workings, self._folders.folder(agent_id, name)
-        identity = Identity(agent_id, f"{agent_id}@lodger.invalid")
-        published = Published(folder, identity, works.running, works.seam, shared=True)
+        published = Published(folder, identity_of(agent_id, agent_id), works.running, works.seam, shared=True)
         place, checkout_here = self._places.inside(name), str(self._folders.checkout(agent_id, name))
         reads = role is ShareRole.READ
         # The agent's own boxes cannot change what it may only read, so a box of its own brings that along.

@@ -19,6 +19,11 @@ class Identity:
         return f"{cleaned(self.name)} <{cleaned(self.email)}> {at_s} +0000".encode()
 
 
+def identity_of(agent_id: str, name: str) -> Identity:
+    """An agent's; `invalid` is no domain that mail could go to (RFC 2606)."""
+    return Identity(name, f"{agent_id}@lodger.invalid")
+
+
 def cleaned(text: str) -> str:
     """A name as git takes it: one line, no brackets, never empty."""
     kept = "".join(char for char in text if char.isprintable() and char not in "<>").strip(" .,:;\"'")
