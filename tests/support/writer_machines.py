@@ -13,6 +13,7 @@ from lodger_daemon.memory.core.writers import Writer, WriterId, WriterKind
 from lodger_daemon.memory.remote import Remote
 from lodger_daemon.memory.seams import no_seam
 from lodger_daemon.memory.work_trees import WorkTrees
+from lodger_daemon.memory.writer_steps import WriterServices
 from lodger_daemon.memory.writers import OpenWriter, Writers
 from lodger_daemon.randomness import SystemRng
 from lodger_daemon.store import conversation_rows, memory_writer_rows, message_rows
@@ -66,16 +67,9 @@ def write_in(opened: OpenWriter, name: str, text: str, message: str | None = "a 
 
 
 def make_writers(machine: Machine, database: Database, seam: Callable[[str], None] = no_seam) -> Writers:
-    return Writers(
-        database,
-        machine.memory,
-        machine.boxes,
-        WorkTrees(machine.paths.agents),
-        SystemClock(),
-        SystemRng(),
-        reads_inside="/home/person/transcript",
-        seam=seam,
-    )
+    trees = WorkTrees(machine.paths.agents)
+    services = WriterServices(database, machine.memory, machine.boxes, trees, SystemClock(), SystemRng(), seam)
+    return Writers(services, reads_inside="/home/person/transcript")
 
 
 async def at_rest(writers: Writers, limit_s: float = 100.0) -> None:

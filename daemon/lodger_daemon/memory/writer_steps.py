@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol, TypeVar, assert_never
 
@@ -15,7 +15,7 @@ from lodger_daemon.memory.core.sync_state import Conflict
 from lodger_daemon.memory.core.writers import KEPT, OPEN, Writer, WriterId, WriterKind, WriterState
 from lodger_daemon.memory.errors import MemoryFailure, MemoryUnavailable, RefMoved, WriterRefused, WriterSkip
 from lodger_daemon.memory.published import Published
-from lodger_daemon.memory.seams import Seam
+from lodger_daemon.memory.seams import Seam, no_seam
 from lodger_daemon.memory.work_tree_box import Gathered, gather
 from lodger_daemon.memory.work_tree_merge import (
     Apart,
@@ -61,24 +61,23 @@ class WritersMemory(Protocol):
     def turn_ended(self, agent_id: AgentId, box: BoxKey | None) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class WriterServices:
+    """What background writers are made with."""
+
+    database: Database
+    memory: WritersMemory
+    boxes: Boxes
+    trees: WorkTrees
+    clock: Clock
+    rng: Rng
+    seam: Seam = no_seam
+    """For crash tests."""
+
+
 class WriterSteps:
-    def __init__(
-        self,
-        database: Database,
-        memory: WritersMemory,
-        boxes: Boxes,
-        trees: WorkTrees,
-        clock: Clock,
-        rng: Rng,
-        seam: Seam,
-    ) -> None:
-        self._database = database
-        self._memory = memory
-        self._boxes = boxes
-        self._trees = trees
-        self._clock = clock
-        self._rng = rng
-        self._seam = seam
+    def __init__(self, services: WriterServices) -> None:
+        self._services = services
 
     async def next(self, writer: Writer, why: str) -> Writer:
         """One step on for a writer that is open.
@@ -95,11 +94,11 @@ class WriterSteps:
                 return await self.change(writer, await self._rescued(writer, why))
             case WriterState.FINISHED:
                 changed = await self.change(writer, await self._taken_in(writer))
-                self._seam("after taking in a writer's commits")
+                self._services.seam("after taking in a writer's commits")
                 return changed
             case WriterState.MERGING:
                 changed = await self.change(writer, await self._merged(writer))
-                self._seam("after noting how a writer ended")
+                self._services.seam("after noting how a writer ended")
                 return changed
             case _:
                 raise WriterRefused(WriterSkip.OTHER_STATE, f"{writer.id} has ended: {writer.state}")
@@ -135,9 +134,9 @@ class WriterSteps:
         """What the tree holds beyond its base, into published; None when there is nothing. Nothing of the writer's runs
         any more: its box is ended first."""
         box = self.box(writer)
-        await self._boxes.end(box)
-        key = f"memory/{writer.agent_id}/{self._rng.uuid()}"
-        gathered = await gather(self._boxes, box, self.tree(writer), key)
+        await self._services.boxes.end(box)
+        key = f"memory/{writer.agent_id}/{self._services.rng.uuid()}"
+        gathered = await gather(self._services.boxes, box, self.tree(writer), key)
         if gathered is None:
             return Refused(()) if await self._tree_is_there(writer) else None
         refusal: Refused | None = None
@@ -154,15 +153,15 @@ class WriterSteps:
         pack = await self.checkout(writer).pack(box, tip, (base,))
         if isinstance(pack, NoPack):
             return Refused((TOO_LARGE_AT_ONCE,) if pack is NoPack.TOO_LARGE else ())
-        now_s = int(self._clock.wall())
-        return await self._memory.look(
+        now_s = int(self._services.clock.wall())
+        return await self._services.memory.look(
             writer.agent_id, lambda published, _: take_in(published, writer.id, pack, base, tip, now_s)
         )
 
     async def _merged(self, writer: Writer) -> Writer:
         # What another machine pushed comes first; without an answer the merge is onto what is known of it.
-        self._memory.sync_now(writer.agent_id, fetch=True)
-        await self._memory.settled(writer.agent_id, REFRESH_LIMIT_S)
+        self._services.memory.sync_now(writer.agent_id, fetch=True)
+        await self._services.memory.settled(writer.agent_id, REFRESH_LIMIT_S)
         result = await self._merge(writer)
         match result:
             case Landed(head):
@@ -178,50 +177,50 @@ class WriterSteps:
     async def _merge(self, writer: Writer) -> MergeResult:
         assert writer.base is not None
         assert writer.tip is not None
-        tip, base, now_s = writer.tip, writer.base, int(self._clock.wall())
+        tip, base, now_s = writer.tip, writer.base, int(self._services.clock.wall())
 
         def onto_main(published: Published, head: str) -> MergeResult:
-            conflict = self._memory.conflict(writer.agent_id)
+            conflict = self._services.memory.conflict(writer.agent_id)
             unseen = () if conflict is None or writer.kind is WriterKind.REPAIR else conflict.paths
             return merge(published, writer.id, tip, base, unseen, now_s)
 
         for _ in range(_RACES):
             try:
-                return await self._memory.look(writer.agent_id, onto_main)
+                return await self._services.memory.look(writer.agent_id, onto_main)
             except RefMoved:
                 continue
         raise RefMoved("main kept moving")
 
     async def clean_up(self, writer: Writer) -> None:
         """What is not needed any more goes, the folder last: while it is there, this is done again after a crash."""
-        self._seam("before cleaning up after a writer")
-        await self._boxes.end(self.box(writer))
+        self._services.seam("before cleaning up after a writer")
+        await self._services.boxes.end(self.box(writer))
         keep_tip = writer.state in KEPT and writer.tip is not None
         try:
-            await self._memory.look(
+            await self._services.memory.look(
                 writer.agent_id, lambda published, _: let_go(published, writer.id, keep_tip=keep_tip)
             )
         except MemoryUnavailable:
             pass
-        self._seam("before removing a writer's tree")
+        self._services.seam("before removing a writer's tree")
         if writer.state is WriterState.RESCUED and writer.tip is None:
             return
-        if not await asyncio.to_thread(self._trees.remove, writer.agent_id, writer.id):
+        if not await asyncio.to_thread(self._services.trees.remove, writer.agent_id, writer.id):
             _log.warning("the tree of %s could not be removed whole; it is tried again at the next start", writer.id)
 
     async def sweep(self) -> None:
         """Remove what a crash left of writers that have ended."""
-        found = await asyncio.to_thread(self._trees.writers)
+        found = await asyncio.to_thread(self._services.trees.writers)
         for agent_id in dict.fromkeys(agent for agent, _ in found):
             try:
-                named = await self._memory.look(agent_id, lambda published, _: writers_with_refs(published))
+                named = await self._services.memory.look(agent_id, lambda published, _: writers_with_refs(published))
                 await self._sweep_agent(agent_id, (*(one for agent, one in found if agent == agent_id), *named))
             except FAULTS as fault:
                 _log.warning("trees of %s were not tidied up: %s", agent_id, fault)
 
     async def _sweep_agent(self, agent_id: AgentId, names: Iterable[WriterId]) -> None:
         for name in dict.fromkeys(names):
-            writer = await self._database.read(partial(rows.get, writer_id=name))
+            writer = await self._services.database.read(partial(rows.get, writer_id=name))
             if writer is None:
                 # Its row was lost or forgotten; what it wrote may be all there is of it.
                 _log.warning("%s of %s is not on record and is left as it is", name, agent_id)
@@ -231,21 +230,21 @@ class WriterSteps:
     async def change(self, old: Writer, new: Writer) -> Writer:
         """On record when it returns. Raises: StateConflict when another step was faster."""
         if new.state not in OPEN and new.ended_at is None:
-            new = replace(new, ended_at=self._clock.wall())
-        await self._database.write(lambda connection: rows.change(connection, new, old.state))
+            new = replace(new, ended_at=self._services.clock.wall())
+        await self._services.database.write(lambda connection: rows.change(connection, new, old.state))
         return new
 
     async def _tree_is_there(self, writer: Writer) -> bool:
-        return await asyncio.to_thread(self._trees.tree(writer.agent_id, writer.id).is_dir)
+        return await asyncio.to_thread(self._services.trees.tree(writer.agent_id, writer.id).is_dir)
 
     def tree(self, writer: Writer) -> str:
-        return str(self._trees.tree(writer.agent_id, writer.id))
+        return str(self._services.trees.tree(writer.agent_id, writer.id))
 
     def box(self, writer: Writer) -> BoxKey:
         return BoxKey(writer.agent_id, self.tree(writer), BoxProfile.MEMORY_WORKER)
 
     def checkout(self, writer: Writer) -> Checkout:
-        return Checkout(self._boxes, self.tree(writer), writer.agent_id, self._rng)
+        return Checkout(self._services.boxes, self.tree(writer), writer.agent_id, self._services.rng)
 
 
 def _candidates(gathered: Gathered, base: str | None) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from lodger_daemon.clock import Clock, WallTime
+from lodger_daemon.clock import WallTime
 from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.checkout import CheckoutWord
 from lodger_daemon.memory.core.commits import Identity
@@ -27,16 +27,13 @@ from lodger_daemon.memory.core.writers import (
 )
 from lodger_daemon.memory.errors import MemoryUnavailable, WriterRefused, WriterSkip
 from lodger_daemon.memory.published import Published
-from lodger_daemon.memory.seams import Seam, no_seam
 from lodger_daemon.memory.transcript_part import part_after
-from lodger_daemon.memory.work_trees import TRANSCRIPT_NAME, WorkTrees
-from lodger_daemon.memory.writer_steps import FAULTS, WritersMemory, WriterSteps
-from lodger_daemon.randomness import Rng
+from lodger_daemon.memory.work_trees import TRANSCRIPT_NAME
+from lodger_daemon.memory.writer_steps import FAULTS, WriterServices, WriterSteps
 from lodger_daemon.store import memory_writer_rows as rows
-from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import ConstraintViolated, StateConflict
 from lodger_daemon.waiting import set_within
-from lodger_tools.box.contract import Boxes, BoxKey
+from lodger_tools.box.contract import BoxKey
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -69,38 +66,21 @@ class Writers:
     """
     Args:
         reads_inside: where the box of a writer shows what it is given to read.
-        seam: for crash tests.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        memory: WritersMemory,
-        boxes: Boxes,
-        trees: WorkTrees,
-        clock: Clock,
-        rng: Rng,
-        *,
-        reads_inside: str,
-        seam: Seam = no_seam,
-    ) -> None:
-        self._database = database
-        self._memory = memory
-        self._trees = trees
-        self._clock = clock
-        self._rng = rng
-        self._steps = WriterSteps(database, memory, boxes, trees, clock, rng, seam)
+    def __init__(self, services: WriterServices, *, reads_inside: str) -> None:
+        self._services = services
+        self._steps = WriterSteps(services)
         self._reads_inside = reads_inside
-        self._seam = seam
         self._tasks: set[asyncio.Task[Any]] = set()
         self._locks: dict[WriterId, asyncio.Lock] = {}
         self._ended: dict[WriterId, asyncio.Event] = {}
 
     async def start(self) -> None:
         """Take up what an earlier daemon left; boxes must have been adopted. Raises: StoreError."""
-        before = WallTime(self._clock.wall() - KEPT_S)
-        self._database.write_soon(lambda connection: rows.forget(connection, before))
-        still_open = await self._database.read(rows.open_ones)
+        before = WallTime(self._services.clock.wall() - KEPT_S)
+        self._services.database.write_soon(lambda connection: rows.forget(connection, before))
+        still_open = await self._services.database.read(rows.open_ones)
         for writer in still_open:
             self._own(self._keep_settling(writer.id, "the daemon ended while it ran"))
         self._own(self._steps.sweep())
@@ -131,10 +111,10 @@ class Writers:
         Raises: WriterRefused, MemoryFailure, BoxUnavailable, BoxLost, StoreError, OSError.
         """
         if not asked:
-            endings = await self._database.read(lambda connection: rows.endings(connection, agent_id, kind))
+            endings = await self._services.database.read(lambda connection: rows.endings(connection, agent_id, kind))
             at = may_begin_at(endings)
-            if at is not None and at > self._clock.wall():
-                wait_s = round(at - self._clock.wall())
+            if at is not None and at > self._services.clock.wall():
+                wait_s = round(at - self._services.clock.wall())
                 raise WriterRefused(WriterSkip.TOO_EARLY, f"the last {kind} did not end well; the next in {wait_s} s")
         await self._merge_kept(agent_id, kind)
         writer, text = await self._on_record(agent_id, kind, with_transcript=with_transcript)
@@ -169,7 +149,7 @@ class Writers:
         if writer.state not in KEPT:
             raise WriterRefused(WriterSkip.OTHER_STATE, f"{writer_id} keeps nothing to merge: it is {writer.state}")
         if writer.tip is None:
-            tree = self._trees.tree(writer.agent_id, writer_id)
+            tree = self._services.trees.tree(writer.agent_id, writer_id)
             raise WriterRefused(WriterSkip.OTHER_STATE, f"what {writer_id} wrote is no valid memory; it lies in {tree}")
         try:
             await self._steps.change(
@@ -196,46 +176,46 @@ class Writers:
 
     async def of(self, agent_id: AgentId) -> tuple[Writer, ...]:
         """Latest first."""
-        return await self._database.read(lambda connection: rows.of_agent(connection, agent_id, _SHOWN))
+        return await self._services.database.read(lambda connection: rows.of_agent(connection, agent_id, _SHOWN))
 
     async def unsettled(self) -> tuple[Writer, ...]:
         """Of all agents: those that are open and those of which something is kept, oldest first."""
-        return await self._database.read(rows.unsettled)
+        return await self._services.database.read(rows.unsettled)
 
     # -- opening --
 
     async def _on_record(
         self, agent_id: AgentId, kind: WriterKind, *, with_transcript: bool
     ) -> tuple[Writer, str | None]:
-        now = self._clock.wall()
-        name = WriterId(f"{kind}-{int(now)}-{self._rng.uuid()[:8]}")
+        now = self._services.clock.wall()
+        name = WriterId(f"{kind}-{int(now)}-{self._services.rng.uuid()[:8]}")
         writer = Writer(name, agent_id, kind, WriterState.CREATED, now)
         text: str | None = None
         if with_transcript:
-            found = await self._database.read(
+            found = await self._services.database.read(
                 lambda connection: part_after(connection, agent_id, rows.mark(connection, agent_id, kind))
             )
             if found is None:
                 raise WriterRefused(WriterSkip.NOTHING_TO_READ, f"nothing new was said since the last {kind}")
             writer, text = replace(writer, reads=found[0]), found[1]
         try:
-            await self._database.write(lambda connection: rows.begin(connection, writer))
+            await self._services.database.write(lambda connection: rows.begin(connection, writer))
         except ConstraintViolated:
             raise WriterRefused(WriterSkip.BUSY, f"a {kind} of {agent_id} is at work already") from None
         return writer, text
 
     async def _open(self, writer: Writer, text: str | None, limit_s: float) -> OpenWriter:
-        self._seam("writer on record")
+        self._services.seam("writer on record")
         try:
-            base, name = await self._memory.look(writer.agent_id, _main)
-            await asyncio.to_thread(self._trees.make, writer.agent_id, writer.id, text)
-            self._seam("after making a writer's folders")
+            base, name = await self._services.memory.look(writer.agent_id, _main)
+            await asyncio.to_thread(self._services.trees.make, writer.agent_id, writer.id, text)
+            self._services.seam("after making a writer's folders")
             identity = Identity(f"{name.name} ({writer.kind})", name.email)
-            packs = self._memory.packs(writer.agent_id, base)
+            packs = self._services.memory.packs(writer.agent_id, base)
             answer = await self._steps.checkout(writer).install(self._steps.box(writer), base, packs, identity)
             if answer.word is not CheckoutWord.INSTALLED:
                 raise MemoryUnavailable(f"a tree for {writer.id} could not be made: {answer.word} {answer.detail}")
-            self._seam("after making a writer's tree")
+            self._services.seam("after making a writer's tree")
             await self._steps.change(writer, replace(writer, state=WriterState.RUNNING, base=base))
         except Exception as fault:
             self._own(self._keep_settling(writer.id, f"it could not begin: {fault}"[:400]))
@@ -246,12 +226,12 @@ class Writers:
         return OpenWriter(writer.id, self._steps.box(writer), self._steps.tree(writer), transcript, ended)
 
     async def _end_after(self, writer_id: WriterId, limit_s: float, ended: asyncio.Event) -> None:
-        if not await set_within(ended, limit_s, self._clock):
+        if not await set_within(ended, limit_s, self._services.clock):
             await self._keep_settling(writer_id, f"it took longer than {limit_s:g} s", only=WriterState.RUNNING)
 
     async def _merge_kept(self, agent_id: AgentId, kind: WriterKind) -> None:
         """What did not fit may fit by now; a new writer would read the same part of the transcript once more."""
-        for writer in await self._database.read(lambda connection: rows.kept(connection, agent_id, kind)):
+        for writer in await self._services.database.read(lambda connection: rows.kept(connection, agent_id, kind)):
             if writer.state is WriterState.CONFLICTED:
                 try:
                     await self.merge_again(writer.id)
@@ -265,11 +245,11 @@ class Writers:
             writer = await self._known(writer_id)
             if writer.state is not WriterState.RUNNING:
                 raise WriterRefused(WriterSkip.OTHER_STATE, f"{writer_id} does not run: {writer.state} {writer.reason}")
-            self._seam("before noting that a writer is done")
+            self._services.seam("before noting that a writer is done")
             await self._steps.change(
                 writer, replace(writer, state=WriterState.FINISHED, report=report.strip()[:MOST_REPORT_CHARS])
             )
-            self._seam("after noting that a writer is done")
+            self._services.seam("after noting that a writer is done")
         return await self._settle_or_later(writer_id, "")
 
     async def _settle_or_later(self, writer_id: WriterId, why: str) -> Writer:
@@ -289,7 +269,7 @@ class Writers:
         wait_s = first_wait_s
         while True:
             if wait_s:
-                await self._clock.sleep(wait_s)
+                await self._services.clock.sleep(wait_s)
             try:
                 await self._settle(writer_id, why, only=only)
                 return
@@ -311,13 +291,13 @@ class Writers:
             await self._steps.clean_up(writer)
         self._locks.pop(writer_id, None)
         if writer.state is WriterState.MERGED:
-            self._memory.turn_ended(writer.agent_id, None)
+            self._services.memory.turn_ended(writer.agent_id, None)
         return writer
 
     # -- small things --
 
     async def _known(self, writer_id: WriterId) -> Writer:
-        writer = await self._database.read(lambda connection: rows.get(connection, writer_id))
+        writer = await self._services.database.read(lambda connection: rows.get(connection, writer_id))
         if writer is None:
             raise WriterRefused(WriterSkip.UNKNOWN, f"there is no writer {writer_id[:80]!r}")
         return writer

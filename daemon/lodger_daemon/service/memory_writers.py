@@ -8,6 +8,7 @@ from lodger_daemon.memory.core.writers import Writer, WriterId
 from lodger_daemon.memory.errors import MemoryFailure
 from lodger_daemon.memory.memory import Memory
 from lodger_daemon.memory.work_trees import WorkTrees
+from lodger_daemon.memory.writer_steps import WriterServices
 from lodger_daemon.memory.writers import Writers
 from lodger_daemon.paths import Paths
 from lodger_daemon.randomness import SystemRng
@@ -24,7 +25,8 @@ def make_writers(
     paths: Paths, database: Database, memory: Memory, boxes: BoxManager, requests: BoxRequests, clock: Clock
 ) -> Writers:
     trees = WorkTrees(paths.agents, requests.owner())
-    return Writers(database, memory, boxes, trees, clock, SystemRng(), reads_inside=requests.reads_inside)
+    services = WriterServices(database, memory, boxes, trees, clock, SystemRng())
+    return Writers(services, reads_inside=requests.reads_inside)
 
 
 async def take_up(boxes: BoxManager, writers: Writers) -> None:
