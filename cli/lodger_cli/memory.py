@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from lodger_cli.places import local_daemon
 from lodger_cli.processes import StartError
-from lodger_cli.runtime import first_agent
+from lodger_cli.runtime import agent_or_first
 from lodger_cli.terminal import Exit, age, fail, failure_code, for_terminal, note, say, say_json, write_out
-from lodger_cli.wire import Frame, Refused, WireError
+from lodger_cli.wire import Frame, WireError
 
 SYNC_WAIT_S: Final = 60.0
 """The longest the daemon waits for a sync that a person watches."""
@@ -193,7 +193,5 @@ def ask_daemon(frame: Frame, agent: str, *, as_json: bool, limit_s: float = 30.0
 
 async def _request(frame: Frame, agent: str, limit_s: float) -> Frame:
     async with local_daemon(start=True) as client:
-        agent_id = agent or await first_agent(client)
-        if not agent_id:
-            raise Refused('there is no agent on this machine yet: `lodger ask "hello"` makes one')
+        agent_id = await agent_or_first(client, agent)
         return {"agent_id": agent_id, **await client.request({**frame, "agent_id": agent_id}, limit_s)}

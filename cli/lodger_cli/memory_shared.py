@@ -12,7 +12,7 @@ from lodger_cli.hub_api import hub_of_this_machine
 from lodger_cli.memory import ask_daemon
 from lodger_cli.places import local_daemon
 from lodger_cli.processes import StartError
-from lodger_cli.runtime import first_agent
+from lodger_cli.runtime import agent_or_first
 from lodger_cli.terminal import Exit, age, fail, failure_code, for_terminal, say, say_json
 from lodger_cli.wire import WireError
 from lodger_protocol.shared_names import shared_name_fault
@@ -106,12 +106,9 @@ def _ask_hub(method: str, path: str, body: dict[str, Any] | None, *, as_json: bo
 def _first_agent(*, as_json: bool) -> str:
     async def ask() -> str:
         async with local_daemon(start=True) as client:
-            return await first_agent(client)
+            return await agent_or_first(client, "")
 
     try:
-        found = asyncio.run(ask())
+        return asyncio.run(ask())
     except (WireError, StartError) as error:
         fail(str(error), failure_code(error), as_json=as_json)
-    if not found:
-        fail('there is no agent on this machine yet: `lodger ask "hello"` makes one', as_json=as_json)
-    return found

@@ -89,6 +89,14 @@ async def first_agent(client: WireClient) -> str:
     return str(agents[0]["id"]) if agents else ""
 
 
+async def agent_or_first(client: WireClient, named: str) -> str:
+    """The agent that a command is about. Raises: Refused when none is named and there is none; WireError."""
+    agent = named or await first_agent(client)
+    if not agent:
+        raise Refused('there is no agent on this machine yet: `lodger ask "hello"` makes one')
+    return agent
+
+
 async def use_model(client: WireClient, runtime: Frame, handle: str) -> None:
     changed = await client.request(
         {"type": "update_model", "runtime": runtime, "payload": {"model_id": handle, "model_handle": handle}}
