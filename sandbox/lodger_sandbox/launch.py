@@ -166,7 +166,11 @@ def first_process(prepared: Prepared, deadline_mono: float) -> int | None:
         if report.rstrip().endswith(b"}"):
             pid = int(json.loads(report)["child-pid"])
             os.write(prepared.pid_write_fd, b"%d" % pid)
-            return pid if _read_soon(prepared.limited_read_fd, deadline_mono) == b"!" else None
+            if _read_soon(prepared.limited_read_fd, deadline_mono) != b"!":
+                return None
+            if prepared.hold_write_fd is not None:
+                os.write(prepared.hold_write_fd, b"!")
+            return pid
         if not piece:
             return None
     return None

@@ -36,6 +36,9 @@ class Prepared:
     """Takes the pid whose processes are to be limited."""
     limited_read_fd: int
     """Tells when that is done."""
+    hold_write_fd: int | None
+    """A command of its own begins once something is written here: limits count for what is started after them. None
+    where the program starts nothing before it is asked to."""
     close_others: Callable[[], None]
     """Close the ends that only the launcher needs, so that the end of a process is seen."""
 
@@ -97,9 +100,14 @@ def prepared_box(
         limited_read_fd, limited_write_fd = os.pipe()
         for descriptor in (info_read_fd, pid_write_fd, limited_read_fd):
             opened.callback(os.close, descriptor)
-        close_others = _once(info_write_fd, pid_read_fd, limited_write_fd)
+        hold_read_fd, hold_write_fd = (None, None) if style.detached else os.pipe()
+        held = () if hold_read_fd is None else (hold_read_fd,)
+        if hold_write_fd is not None:
+            opened.callback(os.close, hold_write_fd)
+        close_others = _once(info_write_fd, pid_read_fd, limited_write_fd, *held)
         opened.callback(close_others)
         options = render_bwrap(policy, style, sources.take, seccomp_fd, info_write_fd)
+        options += tuple(word for descriptor in held for word in ("--block-fd", str(descriptor)))
         if rewrite is not None:
             options = rewrite(options)
         options_fd = _memory_file(opened, "options", "".join(f"{word}\0" for word in options).encode(*_ENCODING))
@@ -128,11 +136,13 @@ def prepared_box(
                 info_write_fd,
                 pid_read_fd,
                 limited_write_fd,
+                *held,
                 *sources.descriptors,
             ),
             info_read_fd=info_read_fd,
             pid_write_fd=pid_write_fd,
             limited_read_fd=limited_read_fd,
+            hold_write_fd=hold_write_fd,
             close_others=close_others,
         )
 

@@ -2,21 +2,28 @@
 
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from lodger_sandbox import foreground
 from lodger_sandbox.contract import BoxRequest, SandboxUnavailable
 from lodger_sandbox.foreground import policy_for_command, run_in_box, run_with_policy
+from lodger_sandbox.launch import first_process
+from lodger_sandbox.prepare import Prepared
 from support.patience import LIMIT_S
 from support.sandbox_users import own, user_of_boxes, visible_folder
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs folders outside every private folder")
+A_SECOND_S = 1.0
+"""A command that nothing holds back has spoken by then."""
 ROOT = Path(__file__).parents[3]
 RUN = (
     # Whoever started these tests may have had it ignored (nohup does), which programs inherit.
@@ -62,6 +69,24 @@ def test_a_limit_ends_it(request_here: BoxRequest) -> None:
     policy = policy_for_command(request_here, ("sleep", "1000"))
     with pytest.raises(SandboxUnavailable, match="did not end within"):
         run_with_policy(policy, request_here, limit_s=0.2)
+
+
+def test_the_command_begins_after_its_number_of_processes_is_limited(
+    request_here: BoxRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = policy_for_command(request_here, ("bash", "-c", "ulimit -Hu"))
+    with tempfile.TemporaryFile() as output:
+
+        def when_the_machine_is_slow(prepared: Prepared, deadline_mono: float) -> int | None:
+            ends = time.monotonic() + A_SECOND_S
+            while os.fstat(output.fileno()).st_size == 0 and time.monotonic() < ends:
+                select.select([], [], [], 0.01)
+            return first_process(prepared, deadline_mono)
+
+        monkeypatch.setattr(foreground, "first_process", when_the_machine_is_slow)
+        assert run_with_policy(policy, request_here, stdin=subprocess.DEVNULL, stdout=output) == 0
+        output.seek(0)
+        assert int(output.read()) == policy.limits.processes
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
