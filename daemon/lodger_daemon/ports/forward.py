@@ -14,6 +14,9 @@ from lodger_daemon.ports.relay import Relay, Side
 LOOPBACK: Final = "127.0.0.1"
 CONNECTIONS: Final = 64
 """At once; a browser opens six to one address, and one for each WebSocket."""
+ALL_CONNECTIONS: Final = 256
+"""Of all open ports of this daemon: any user of this machine may connect to them, each connection takes two
+descriptors, and the usual limit of a process is 1,024."""
 SPARE_AFTER_S: Final = 60.0
 """At the limit, the connection that has been silent for the longest makes room, if it was silent for this long."""
 IDLE_LIMIT_S: Final = 3600.0
@@ -26,12 +29,17 @@ _log = logging.getLogger(__name__)
 class Forward:
     """Event loop only. `listen` once, `aclose` at the end."""
 
-    def __init__(self, dialler: BoxDialler, port: int, clock: Clock) -> None:
+    def __init__(self, dialler: BoxDialler, port: int, clock: Clock, of_all: set[Relay]) -> None:
+        """
+        Args:
+            of_all: the connections of all open ports, one set for all of them.
+        """
         self.port = port
         self.local_port = 0
         self._dialler = dialler
         self._clock = clock
         self._relays: set[Relay] = set()
+        self._of_all = of_all
         self._carrying: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -67,17 +75,22 @@ class Forward:
         await asyncio.sleep(0)
 
     def _accepted(self) -> Side:
-        return Relay(self._clock, self._opened, self._relays.discard).outer
+        return Relay(self._clock, self._opened, self._ended).outer
 
     def _opened(self, relay: Relay) -> None:
         self._make_room()
-        if len(self._relays) >= CONNECTIONS or self._server is None:
+        if len(self._relays) >= CONNECTIONS or len(self._of_all) >= ALL_CONNECTIONS or self._server is None:
             relay.abort()
             return
         self._relays.add(relay)
+        self._of_all.add(relay)
         task = asyncio.create_task(self._carry(relay), name=f"port {self.port}")
         self._carrying.add(task)
         task.add_done_callback(self._carrying.discard)
+
+    def _ended(self, relay: Relay) -> None:
+        self._relays.discard(relay)
+        self._of_all.discard(relay)
 
     async def _carry(self, relay: Relay) -> None:
         try:

@@ -27,6 +27,7 @@ from lodger_daemon.ports.core.pace import BUSY_S, LONGEST_S, next_look_s
 from lodger_daemon.ports.dialling import BoxDialler
 from lodger_daemon.ports.forward import LOOPBACK, Forward
 from lodger_daemon.ports.looking import look
+from lodger_daemon.ports.relay import Relay
 from lodger_tools.box.contract import BoxKey, BoxStatus
 from lodger_tools.box.record import FoundBox
 from lodger_tools.json_value import JsonObject
@@ -116,6 +117,7 @@ class Ports:
         self._spoken_to = spoken_to
         self._asker: PortAsker | None = None
         self._boxes: dict[str, _Box] = {}
+        self._relays: set[Relay] = set()
         self._some = asyncio.Event()
         """Set while there are boxes."""
         self._ending: set[asyncio.Task[None]] = set()
@@ -275,7 +277,7 @@ class Ports:
             known = box.forwards.get(number)
             if known is not None:
                 return known.local_port
-            forward = Forward(box.dialler, number, self._clock)
+            forward = Forward(box.dialler, number, self._clock, self._relays)
             try:
                 await forward.listen(wanted, ports_of(self._spoken_to()))
             except OSError as error:

@@ -376,6 +376,38 @@ async def test_connections_have_a_limit_and_silent_ones_make_room(room: PortRoom
         one.close()
 
 
+async def test_all_ports_together_have_a_limit_too(
+    room: PortRoom, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whoever connects to many of them takes the daemon's last descriptor."""
+    monkeypatch.setattr("lodger_daemon.ports.forward.ALL_CONNECTIONS", 6)
+    (workspace / "echo.py").write_text(ECHO)
+    await room.serve("exec python3 echo.py", PORT)
+    await room.serve(f"exec python3 -m http.server {PORT + 1}", PORT + 1)
+    here = await room.allowed(PORT)
+    there = await room.ports.open(room.ports.listed()[0].box, PORT + 1)
+
+    def connected() -> int:
+        return sum(one.connections for one in room.ports.listed())
+
+    held = [await asyncio.open_connection("127.0.0.1", port) for port in (here, there) for _ in range(3)]
+    await until(lambda: connected() == 6, "all are in")
+    for port in (here, there):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), LIMIT_S) == b""
+        writer.close()
+    assert connected() == 6
+    # Who leaves makes room, at whichever port.
+    held.pop()[1].close()
+    await until(lambda: connected() == 5, "one has left")
+    reader, writer = await asyncio.open_connection("127.0.0.1", here)
+    writer.write_eof()
+    assert await asyncio.wait_for(reader.read(), LIMIT_S) == b"got 0"
+    for _, one in [*held, (reader, writer)]:
+        one.close()
+
+
 async def test_a_server_that_is_gone_closes_who_connects(room: PortRoom) -> None:
     await room.serve(PYTHON_SERVER, PORT)
     local = await room.allowed(PORT)
