@@ -13,6 +13,8 @@ HOSTILE = """<!doctype html><title>app</title><p>from the box</p><script>
 let opener = String(window.opener), kept = JSON.stringify(localStorage), cookies = document.cookie;
 document.body.append(` opener ${opener} kept ${kept} cookies [${cookies}]`);
 fetch("/whoami").then((answer) => document.body.append(` own ${answer.status}`));
+navigator.serviceWorker.register("/worker.js")
+  .then(() => document.body.append(" worker kept"), (error) => document.body.append(` worker ${error.name}`));
 </script>"""
 
 
@@ -21,6 +23,7 @@ async def test_a_server_is_opened_visited_and_closed(rig: PageRig, browser: Brow
     workspace = rig.home.lodger / "workspace"
     (workspace / "index.html").write_text(HOSTILE)
     (workspace / "whoami").write_text("app")
+    (workspace / "worker.js").write_text("addEventListener('fetch', () => {})")
     page = await rig.paired(browser, "phone")
     await rig.conversation(page)
     serve = {
@@ -49,6 +52,9 @@ async def test_a_server_is_opened_visited_and_closed(rig: PageRig, browser: Brow
     await tab.sees("own 200")
     # It sees nothing of the page it came from, and cannot send that elsewhere.
     await tab.sees("opener null kept {} cookies []")
+    # Nothing of it stays in the browser to answer for the next program at that port.
+    await tab.sees("worker TypeError")
+    assert await tab.run("fetch('/worker.js').then((answer) => answer.status)") == 200
     assert await tab.run("location.port") != await page.run("location.port")
     assert await tab.run("location.pathname + location.search") == "/"
     kept = await page.run("JSON.stringify(localStorage)")
