@@ -132,7 +132,10 @@ def pair(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show a code, and a picture to scan, that lets one phone or browser in."""
+    """Show a code that lets a phone or browser in.
+
+    A picture to scan comes with it. The code works once, within ten minutes.
+    """
     from lodger_cli.pair import pair as run
 
     run(machine=machine, as_json=as_json)
@@ -291,7 +294,10 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print each record as a line of JSON.")] = False,
 ) -> None:
-    """Show what daemon and hub wrote to their logs, and say where those are."""
+    """Show what daemon and hub wrote.
+
+    Where their logs are goes to standard error.
+    """
     from lodger_cli.logs import logs as run
 
     if part not in ("", "daemon", "hub"):

@@ -11,7 +11,7 @@ from typing import Any, Final
 from lodger_cli.places import local_daemon
 from lodger_cli.processes import StartError
 from lodger_cli.runtime import agent_or_first
-from lodger_cli.terminal import Exit, age, fail, failure_code, for_terminal, note, say, say_json, write_out
+from lodger_cli.terminal import Exit, age, fail, failure_code, for_terminal, last_sync, note, say, say_json, write_out
 from lodger_cli.wire import Frame, WireError
 
 SYNC_WAIT_S: Final = 60.0
@@ -121,7 +121,7 @@ def _say_status(answer: Frame) -> None:
     at = sync.get("at")
     say(f"Agent      {answer['agent_id']}")
     say(f"Published  {sync['head'] or 'nothing yet'}")
-    say(f"Last sync  {sync['outcome']}, {age(None if at is None else time.time() - at)}")
+    say(f"Last sync  {last_sync(sync['outcome'], None if at is None else time.time() - at)}")
     say(f"Unsynced   {sync['ahead']} commit(s)")
     if sync.get("detail"):
         say(for_terminal(f"           {sync['detail']}"))

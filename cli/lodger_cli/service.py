@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from lodger_cli.checks.finding import as_root
 from lodger_cli.places import paths
 from lodger_cli.serve import HubFlags
 from lodger_cli.terminal import Exit, fail, note, say, say_json
@@ -335,4 +336,5 @@ def _look_at_lingering(scope: Scope, report: Report) -> None:
         user = pwd.getpwuid(os.getuid()).pw_name
         sure = "Your services end when you log out" if report.lingering is False else "Nobody here can say whether your"
         rest = ", and start only at your next login" if report.lingering is False else " services run without a login"
-        report.notes.append(f"{sure}{rest}. Type once: sudo loginctl enable-linger {user}")
+        command = as_root(f"loginctl enable-linger {user}")
+        report.notes.append(f"{sure}{rest}. Type once: {command}")

@@ -1,5 +1,6 @@
 """What a check of this machine ends with: a verdict, words, and for each kind of trouble the one command to type."""
 
+import os
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -58,6 +59,11 @@ class Finding:
     """What to type; empty where no single command mends it."""
     at: float | None = None
     """Wall seconds: when it was so, where that is not now."""
+
+
+def as_root(command: str) -> str:
+    """A command that only root may run, as whoever sees it has to type it: where root is, sudo often is not."""
+    return command if os.geteuid() == 0 else f"sudo {command}"
 
 
 def ok(name: str, found: str, at: float | None = None) -> Finding:

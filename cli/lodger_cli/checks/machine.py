@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from lodger_cli.checks.finding import Finding, Problem, Verdict, ok
+from lodger_cli.checks.finding import Finding, Problem, Verdict, as_root, ok
 from lodger_cli.places import paths
 from lodger_daemon.service.settings import Settings, SettingsError, load_settings
 
@@ -17,9 +17,9 @@ GIT_MENDED_UPSTREAM: Final = (2, 50, 1)
 """From this release git carries the fixes of 2024 and 2025; older ones may carry them from their distribution."""
 _GIT_PATH: Final = "/usr/bin:/usr/local/bin:/opt/homebrew/bin:/bin"
 _INSTALLERS: Final = {
-    "apt-get": ("sudo apt-get install {}", "sudo apt-get install --only-upgrade {}"),
-    "dnf": ("sudo dnf install {}", "sudo dnf upgrade {}"),
-    "pacman": ("sudo pacman -S {}", "sudo pacman -Syu {}"),
+    "apt-get": ("apt-get install {}", "apt-get install --only-upgrade {}"),
+    "dnf": ("dnf install {}", "dnf upgrade {}"),
+    "pacman": ("pacman -S {}", "pacman -Syu {}"),
     "brew": ("brew install {}", "brew upgrade {}"),
 }
 _NAMESPACE_SETTINGS: Final = (
@@ -112,7 +112,8 @@ def _no_box(wished: str | None, error: str) -> Finding:
         return Finding("sandbox", Verdict.WRONG, found, Problem.BOX_USER_MISSING, error, command)
     for name, refusing, allowing in _NAMESPACE_SETTINGS:
         if _kernel_setting(name) == refusing:
-            return Finding("sandbox", Verdict.WRONG, found, Problem.NO_BOX, error, f"sudo sysctl -w {name}={allowing}")
+            command = as_root(f"sysctl -w {name}={allowing}")
+            return Finding("sandbox", Verdict.WRONG, found, Problem.NO_BOX, error, command)
     return Finding("sandbox", Verdict.WRONG, found, Problem.NO_BOX, error)
 
 
@@ -139,5 +140,8 @@ def _service() -> list[Finding]:
 
 
 def _install(package: str, *, again: bool = False) -> str:
-    found = (lines[again] for name, lines in _INSTALLERS.items() if shutil.which(name))
-    return next(found, "").format(package)
+    for name, lines in _INSTALLERS.items():
+        if shutil.which(name):
+            command = lines[again].format(package)
+            return command if name == "brew" else as_root(command)  # brew refuses to run as root
+    return ""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from lodger_cli.checks.finding import Finding, Problem, Verdict, ok
+from lodger_cli.checks.finding import Finding, Problem, Verdict, as_root, ok
 from lodger_cli.terminal import age, span
 from lodger_daemon.version import VERSION
 
@@ -189,7 +189,7 @@ def _clock(clock: Facts, now: float) -> Finding:
     if ahead_s is not None and abs(ahead_s) > CLOCK_LIMIT_S:
         found = f"{span(abs(ahead_s))} {'ahead of' if ahead_s > 0 else 'behind'} the hub's"
         advice = "One of the two machines has the wrong time; certificates and shown ages depend on it."
-        command = "sudo timedatectl set-ntp true"
+        command = as_root("timedatectl set-ntp true")
         return Finding("clock", Verdict.WARNING, found, Problem.CLOCK_WRONG, advice, command, clock["compared_at"])
     words = "as the hub's" if ahead_s is not None else "no other to compare with"
     jumps = [jump for jump in clock["jumps"] if now - jump["at"] < RECENT_JUMP_S]

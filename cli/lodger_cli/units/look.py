@@ -4,7 +4,7 @@ import os
 import pwd
 import sys
 
-from lodger_cli.checks.finding import Finding, Problem, Verdict, ok
+from lodger_cli.checks.finding import Finding, Problem, Verdict, as_root, ok
 from lodger_cli.units.manager import lingering
 from lodger_cli.units.places import installed, service_manager
 from lodger_cli.units.plan import Scope
@@ -23,7 +23,9 @@ def look() -> Finding | None:
             stopped.append((scope, f"the {part} is {state}"))
     if stopped:
         advice = "`lodger logs` and `lodger service status` say why."
-        command = "sudo lodger service restart --system" if stopped[0][0] is Scope.SYSTEM else "lodger service restart"
+        command = (
+            as_root("lodger service restart --system") if stopped[0][0] is Scope.SYSTEM else "lodger service restart"
+        )
         words = "; ".join(text for _, text in stopped)
         return Finding("service", Verdict.WRONG, words, Problem.SERVICE_STOPPED, advice, command)
     told = ", ".join(f"{part} ({scope})" for scope, part in found)
@@ -33,7 +35,7 @@ def look() -> Finding | None:
     if lingering(os.environ) is not True:
         user = pwd.getpwuid(os.getuid()).pw_name
         advice = "Services of a user run only while somebody is logged in, unless they may linger."
-        command = f"sudo loginctl enable-linger {user}"
+        command = as_root(f"loginctl enable-linger {user}")
         words = f"{told}; they end when you log out"
         return Finding("service", Verdict.WARNING, words, Problem.NO_LINGERING, advice, command)
     return ok("service", f"{told}, also while nobody is logged in")

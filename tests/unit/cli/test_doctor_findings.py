@@ -1,12 +1,13 @@
 """What doctor makes of a daemon's account of itself, and that each kind of trouble is explained to people."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lodger_cli.checks.finding import Finding, Problem, Verdict
+from lodger_cli.checks.finding import Finding, Problem, Verdict, as_root
 from lodger_cli.checks.machine import git_numbers
 from lodger_cli.checks.running import look_at_daemon
 from lodger_cli.doctor import doctor_lines
@@ -26,6 +27,14 @@ def troubles(**changes: Any) -> list[Finding]:
     findings = look_at_daemon(healthy(**changes), NOW)
     assert [one for one in findings if (one.problem is None) != (one.verdict is Verdict.OK)] == []
     return [one for one in findings if one.problem is not None]
+
+
+def test_root_is_not_told_to_type_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = {"clock": {"ahead_of_hub_s": 900, "compared_at": NOW, "jumps": []}}
+    for user, command in ((0, "timedatectl set-ntp true"), (1000, "sudo timedatectl set-ntp true")):
+        monkeypatch.setattr(os, "geteuid", lambda uid=user: uid)
+        assert [one.command for one in troubles(**ahead)] == [command]
+        assert as_root("timedatectl set-ntp true") == command
 
 
 def test_a_healthy_daemon_has_no_trouble_and_every_fact_its_age() -> None:

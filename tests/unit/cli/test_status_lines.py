@@ -112,3 +112,10 @@ def test_spend_is_shown_when_the_daemon_counts_it_and_an_unknown_price_is_not_ze
     assert "agent-gone: 10 tokens" in told
     assert "Limits: 5000 tokens or 2.00 USD per day" in told
     assert "Spend" not in lines()
+
+
+def test_a_memory_that_was_not_synced_yet_is_said_to_be_so() -> None:
+    never = agent("skipped")
+    never["memory"]["at"] = None
+    told = lines(agents=[never])
+    assert "memory no sync yet, 0 commit(s) unsynced" in told
