@@ -14,9 +14,9 @@ from lodger_daemon.ports.relay import Relay, Side
 LOOPBACK: Final = "127.0.0.1"
 CONNECTIONS: Final = 64
 """At once; a browser opens six to one address, and one for each WebSocket."""
-ALL_CONNECTIONS: Final = 256
-"""Of all open ports of this daemon: any user of this machine may connect to them, each connection takes two
-descriptors, and the usual limit of a process is 1,024."""
+ALL_CONNECTIONS: Final = 160
+"""Of all open ports of this daemon, and as many through the hub: any user of this machine may connect to them, each
+connection takes two descriptors, and the usual limit of a process is 1,024."""
 SPARE_AFTER_S: Final = 60.0
 """At the limit, the connection that has been silent for the longest makes room, if it was silent for this long."""
 IDLE_LIMIT_S: Final = 3600.0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from lodger_daemon.ports.dialling import NotReached
-from lodger_daemon.ports.forward import CONNECTIONS
+from lodger_daemon.ports.forward import ALL_CONNECTIONS, CONNECTIONS
 from lodger_daemon.ports.ports import NotOpened, Ports
 from lodger_daemon.waiting import until_one_ends
 
@@ -120,12 +120,17 @@ class HubShares:
             match word:
                 case {"type": "shared", "share": str(name)} if not shared.id.done():
                     shared.id.set_result(name)
-                case {"type": "stream", "stream": str(name)} if len(shared.connections) < CONNECTIONS:
+                case {"type": "stream", "stream": str(name)} if self._has_room(shared):
                     task = asyncio.create_task(self._carry(hub, box, port, name), name=f"shared port {port}")
                     shared.connections.add(task)
                     task.add_done_callback(shared.connections.discard)
                 case _:
                     continue
+
+    def _has_room(self, shared: _Shared) -> bool:
+        """Whoever waits in vain is told by the hub."""
+        of_all = sum(len(one.connections) for one in self._shared.values())
+        return len(shared.connections) < CONNECTIONS and of_all < ALL_CONNECTIONS
 
     async def _carry(self, hub: HubAddress, box: str, port: int, name: str) -> None:
         from websockets.exceptions import WebSocketException

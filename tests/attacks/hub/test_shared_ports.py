@@ -21,6 +21,7 @@ from lodger_hub.options import LanListener
 from lodger_hub.reach import ReachKind
 from support.hub_calls import call, paired
 from support.hub_rig import running_hub, until
+from support.patience import LIMIT_S
 from support.port_room import port_room
 from support.real_boxes import workspace_for_tests
 from support.shared_port import PORT, SharedPort, address, shared_port
@@ -330,6 +331,25 @@ def sent(workspace: Path) -> int:
     with contextlib.suppress(FileNotFoundError):
         return int((workspace / "sent").read_text() or 0)
     return 0
+
+
+async def test_a_hub_that_asks_for_connections_without_end_gets_so_many(
+    shared: SharedPort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it took the last descriptor of the daemon."""
+    monkeypatch.setattr("lodger_daemon.ports.sharing.ALL_CONNECTIONS", 2)
+    monkeypatch.setattr("lodger_hub.ports.shares.STREAM_WITHIN_S", 1.0)
+    await shared.let_in()
+    cookie = "; ".join(f"{name}={value}" for name, value in shared.cookies.items())
+    async with contextlib.AsyncExitStack() as opened:
+        for _ in range(2):
+            url, headers = f"ws://127.0.0.1:{shared.port}/hmr", {"Cookie": cookie}
+            await opened.enter_async_context(connect(url, additional_headers=headers, origin=None, proxy=None))
+        assert (await shared.ask()).status == 502
+    # Who leaves makes room.
+    async with asyncio.timeout(LIMIT_S):
+        while (await shared.ask()).status != 200:
+            continue
 
 
 async def test_a_program_that_is_gone_is_told(shared: SharedPort) -> None:
