@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from lodger_cli.hub_api import HubApi, hub_of_this_machine
 from lodger_cli.plain import plain
-from lodger_cli.terminal import Exit, age, fail, say, say_json
+from lodger_cli.terminal import Exit, age, fail, failure_code, say, say_json
 from lodger_cli.wire import WireError
 
 Device = dict[str, Any]
@@ -105,7 +105,7 @@ def _ask(hub: HubApi, method: str, path: str, *, as_json: bool) -> dict[str, Any
     try:
         return hub.ask(method, path)
     except WireError as error:
-        fail(str(error), Exit.FAILED, as_json=as_json)
+        fail(str(error), failure_code(error), as_json=as_json)
 
 
 def _quoted(device_id: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lodger_cli.places import HubPlace, known_hub, paths
-from lodger_cli.wire import WireError
+from lodger_cli.wire import Refused, WireError
 
 ANSWER_LIMIT_S: Final = 15.0
 ANSWER_LIMIT_BYTES: Final = 4 * 1024 * 1024
@@ -35,7 +35,7 @@ def ask_hub(
 ) -> Json:
     """One call, without a token when it is empty. `ca_file` holds what alone vouches for the hub.
 
-    Raises: WireError with the hub's words.
+    Raises: Refused with the hub's words; WireError when it does not answer.
     """
     address = urllib.parse.urlsplit(url)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -50,7 +50,7 @@ def ask_hub(
         connection.close()
     if not isinstance(answer, dict) or response.status >= 400:
         words = answer.get("message") if isinstance(answer, dict) else None
-        raise WireError(str(words or f"the hub answered {response.status}"))
+        raise Refused(str(words or f"the hub answered {response.status}"))
     return answer
 
 

@@ -9,7 +9,7 @@ from lodger_cli.hub_api import ask_hub
 from lodger_cli.pinning import fetch_certificate
 from lodger_cli.places import paths
 from lodger_cli.plain import plain
-from lodger_cli.terminal import Exit, fail, say, say_json
+from lodger_cli.terminal import Exit, fail, failure_code, say, say_json
 from lodger_cli.wire import WireError
 from lodger_daemon.durable_files import write_durably
 
@@ -31,7 +31,7 @@ def join(url: str, code: str, *, fingerprint: str, as_json: bool) -> None:
             _write_private(ca_file, fetch_certificate(base, fingerprint))
         given = ask_hub(base, "", "POST", "/v1/pair", {"code": code, "name": socket.gethostname()}, ca_file)
     except WireError as error:
-        fail(str(error), Exit.UNREACHABLE, as_json=as_json)
+        fail(str(error), failure_code(error), as_json=as_json)
     if given.get("role") != "machine":
         fail("this code is for a phone; `lodger pair --machine` shows one for a machine", as_json=as_json)
     _write_private(file, f"{given['token']}\n")

@@ -4,7 +4,7 @@ import io
 from typing import Any
 
 from lodger_cli.hub_api import HubApi, hub_of_this_machine
-from lodger_cli.terminal import Exit, fail, say, say_json
+from lodger_cli.terminal import fail, failure_code, say, say_json
 from lodger_cli.wire import WireError
 
 Pairing = dict[str, Any]
@@ -15,7 +15,7 @@ def pair(*, machine: bool, as_json: bool) -> None:
     try:
         pairing = new_pairing(hub_of_this_machine(), "machine" if machine else "client")
     except WireError as error:
-        fail(str(error), Exit.UNREACHABLE, as_json=as_json)
+        fail(str(error), failure_code(error), as_json=as_json)
     if as_json:
         say_json({"type": "pairing", **pairing})
         return

@@ -24,7 +24,7 @@ class WireError(Exception):
 
 
 class Refused(WireError):
-    """The daemon was reached and said no. The text is its reason."""
+    """The daemon or hub was reached and said no. The text is its reason."""
 
 
 class WireClient:

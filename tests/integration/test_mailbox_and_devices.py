@@ -116,7 +116,8 @@ async def test_a_second_machine_joins_with_a_code_and_is_revoked_alone(world: Wo
     pairing = (await world.run(a, "pair", "--machine", "--json")).ok().json
     assert (await world.run(b, "join", "http://hub.example", pairing["code"])).code == 2
     joined = (await world.run(b, "join", url, pairing["code"], "--json")).ok().json
-    assert (await world.run(b, "join", url, pairing["code"], "--json")).code == 3
+    assert (await world.run(b, "join", url, pairing["code"], "--json")).code == 1, "the hub answered: used"
+    assert (await world.run(b, "join", "http://127.0.0.1:1", pairing["code"], "--json")).code == 3, "nobody listens"
     token_file = b.lodger / "config" / "hub.token"
     assert joined["token_file"] == str(token_file)
     assert token_file.stat().st_mode & 0o777 == 0o600

@@ -155,7 +155,7 @@ class Network:
         try:
             sockets = await asyncio.to_thread(make_inside_sockets, door)
         except NoSockets as error:
-            _log.info("programs in the box %s have to know of the proxy: %s", name, error)
+            _log.info("box %s: an earlier broker serves programs that know no proxy, or nobody does: %s", name, error)
             return
         finally:
             os.close(door)
