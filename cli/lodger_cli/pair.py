@@ -30,8 +30,15 @@ def new_pairing(hub: HubApi, role: str = "client") -> Pairing:
 
 def joining_lines(pairing: Pairing) -> list[str]:
     """What to type on the other machine; for each address, as not every network reaches all."""
-    lines = [f"  On the other machine, within {pairing['expires_in_s'] // 60} minutes (one of):"]
-    for link in pairing["links"]:
+    minutes = pairing["expires_in_s"] // 60
+    beyond = [link for link in pairing["links"] if link["reach"] != "machine"]
+    lines = [f"  On the other machine, within {minutes} minutes{' (one of)' if len(beyond) > 1 else ''}:"]
+    if not beyond:
+        lines = [
+            "  No other machine reaches this hub. Start it with --lan (home network), or put a tunnel in front:",
+            f"  docs/phone.md. On this machine, for another LODGER_HOME, within {minutes} minutes:",
+        ]
+    for link in beyond or pairing["links"]:
         # A certificate of the hub's own is on its home network's address only.
         pinned = pairing["fingerprint"] if link["reach"] == "lan" else None
         flag = f" --fingerprint {pinned}" if pinned else ""

@@ -2,7 +2,7 @@
 
 import segno
 
-from lodger_cli.pair import pairing_lines, picture_lines
+from lodger_cli.pair import joining_lines, pairing_lines, picture_lines
 from lodger_cli.serve import HubFlags
 
 FINGERPRINT = ":".join(f"{number:02X}" for number in range(32))
@@ -28,6 +28,16 @@ def test_the_farthest_address_comes_first_with_code_and_fingerprint() -> None:
     # The code is in the picture, and in no address that somebody would copy.
     assert "#pair" not in text
     assert max(map(len, lines)) <= 110
+
+
+def test_another_machine_is_told_the_addresses_it_can_reach() -> None:
+    assert joining_lines(PAIRING) == [
+        "  On the other machine, within 10 minutes:",
+        f"    lodger join https://192.168.1.5:8378 ABCD-0123 --fingerprint {FINGERPRINT}",
+    ]
+    local = joining_lines({**PAIRING, "links": PAIRING["links"][1:], "fingerprint": None})
+    assert "No other machine reaches this hub" in local[0]
+    assert local[-1] == "    lodger join http://127.0.0.1:8377 ABCD-0123"
 
 
 def test_an_address_of_this_machine_only_is_called_that() -> None:
