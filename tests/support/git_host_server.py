@@ -50,6 +50,13 @@ class RunningHost:
             threading.Event().wait(0.005)
         return self.moved
 
+    def tidied(self, limit_s: float = LIMIT_S) -> None:
+        """Wait for the upkeep that pushes have led to: it goes on after the pusher has its answer."""
+        deadline = time.monotonic() + limit_s
+        while self.host._tidying:
+            assert time.monotonic() < deadline, "upkeep does not end"
+            threading.Event().wait(0.005)
+
     def url(self, agent_id: str) -> str:
         return f"{self.base_url}/v1/git/{agent_id}/state.git"
 

@@ -209,6 +209,7 @@ def test_repositories_are_tidied_while_others_push(tmp_path: Path) -> None:
     # After each push.
     with running_git_host(tmp_path / "hub", HostLimits(loose_objects=-1)) as hub:
         repository = push_at_once(hub, tmp_path, pushers=4, steps=6)
+        hub.tidied()
         left = repository / "objects" / "pack" / "tmp_pack_x"
         left.write_bytes(b"")
         os.utime(left, (1, 1))
