@@ -95,7 +95,9 @@ async def test_it_stays_what_it_is_over_syncs_conflicts_and_changes_of_a_person(
             await one.memory.change_for_person(AGENT, "system/rules.md", unlocked.encode(), "w"), Committed
         )
         assert isinstance(await one.memory.change_for_person(AGENT, "notes.md", None, "delete"), Committed)
-        assert (await one.memory.settled(AGENT, LIMIT_S)).outcome is SyncOutcome.PUSHED
+        # A push on the way may have taken the last one along.
+        assert (await one.memory.settled(AGENT, LIMIT_S)).outcome in (SyncOutcome.PUSHED, SyncOutcome.CLEAN)
+        assert one.published.head() == older.host.head(AGENT)
         assert await told(two, older) is SyncOutcome.CLEAN
         in_order(one, two)
         assert layout(one) == layout(two) == Layout.V1
