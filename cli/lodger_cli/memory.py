@@ -137,10 +137,11 @@ def _say_status(answer: Frame) -> None:
 
 
 def _say_kept(kept: Frame) -> None:
-    """What was kept so that nothing is lost, and takes room for ever."""
+    """What was kept so that nothing is lost, and takes room until somebody decides about it."""
     words = [f"{count} {_KEPT.get(kind, kind)}" for kind, count in kept["refs"].items()]
     if words:
         say(f"Kept       {', '.join(words)}: {kept['bytes'] / 1e6:.1f} MB that main has not")
+        say("           `lodger memory kept` lists it, `lodger memory writers` what background writers left")
     for place in kept["set_aside"]:
         say(for_terminal(f"Set aside  {place}"))
 
@@ -162,7 +163,7 @@ def _say_choices(answer: Frame, shared: str, *, as_json: bool) -> None:
     ours, theirs = conflict["local"][:12], conflict["remote"][:12]
     if conflict["kind"] == "history":
         say(f"The remote's history was replaced. This machine has {ours}, the remote {theirs}; both are kept.")
-        say(f"  {command} --theirs   follow the remote; what is here stays on a rescue ref")
+        say(f"  {command} --theirs   follow the remote; what is here is kept: `lodger memory kept`")
         say(f"  {command} --both     everything of both; where they differ you decide by path")
         say(f"  {command} --ours     the files as they are here, on top of both histories")
         return

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from lodger_cli.options import Agent, Json, MemoryCommit, SharedName
+from lodger_cli.options import Agent, Json, MemoryCommit, SharedName, Sure
 
 memory = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="An agent's memory on this machine.")
 
@@ -136,6 +136,26 @@ def memory_shared(agent: Agent = "", as_json: Json = False) -> None:
     from lodger_cli.memory_shared import shared as run
 
     run(agent, as_json=as_json)
+
+
+@memory.command("kept")
+def memory_kept(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Only this one.")] = "",
+    restore: Annotated[bool, typer.Option("--restore", help="Make the memory's files those of NAME.")] = False,
+    drop: Annotated[bool, typer.Option("--drop", help="Let go of NAME for good.")] = False,
+    yes: Sure = False,
+    agent: Agent = "",
+    shared: SharedName = "",
+    as_json: Json = False,
+) -> None:
+    """List what is kept beside the memory: sides of conflicts, replaced histories, commits that did not fit."""
+    from lodger_cli.memory_kept import kept as run
+    from lodger_cli.terminal import Exit, fail
+
+    actions = [word for word, wanted in (("restore", restore), ("drop", drop)) if wanted]
+    if len(actions) > 1 or (actions and not name):
+        fail("give one NAME and one of --restore and --drop", Exit.USAGE)
+    run(agent, shared, name, actions[0] if actions else "", sure=yes, as_json=as_json)
 
 
 @memory.command("writers")

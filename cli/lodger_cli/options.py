@@ -28,6 +28,7 @@ SharedName = Annotated[
     str, typer.Option("--shared", metavar="NAME", help="Of a memory that the agent shares, not of its own.")
 ]
 MemoryCommit = Annotated[str, typer.Option("--at", metavar="COMMIT", help="As of this commit; `main` is now.")]
+Sure = Annotated[bool, typer.Option("--yes", help="Do not ask whether I am sure.")]
 LogFile = Annotated[
     str, typer.Option("--log-file", metavar="FILE", help="Log there, with rotation, not to standard error.")
 ]

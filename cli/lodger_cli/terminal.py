@@ -71,6 +71,12 @@ def fail(text: str, code: Exit = Exit.FAILED, *, as_json: bool = False) -> NoRet
     raise SystemExit(int(code))
 
 
+def confirmed(question: str) -> bool:
+    """Whether the person at the terminal says yes; anything else is no."""
+    note(f"{question} [y/N] ")
+    return sys.stdin.readline(16).strip().lower() in ("y", "yes")
+
+
 def failure_code(error: Exception, refused: Exit = Exit.FAILED) -> Exit:
     """Reached and refused is another thing than not reached."""
     from lodger_cli.wire import Refused

@@ -49,7 +49,8 @@ class WriterMachine:
     def refs(self) -> list[str]:
         """Those that writers left in published."""
         listed = self.machine.published.git.line("for-each-ref", "--format=%(refname)", "refs/lodger")
-        return [ref for ref in listed.split() if ref.startswith(("refs/lodger/writers/", "refs/lodger/merged/"))]
+        places = tuple(f"refs/lodger/{kind}/" for kind in ("writers", "merged", "bases"))
+        return [ref for ref in listed.split() if ref.startswith(places)]
 
     def folders(self) -> list[str]:
         return [name for _, name in WorkTrees(self.machine.paths.agents).writers()]

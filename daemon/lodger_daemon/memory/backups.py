@@ -132,14 +132,19 @@ def restore(published: Published, backup: Backup, now_s: int) -> RestoreResult:
 
 def _restore_over(published: Published, backup: Backup, now_s: int) -> RestoreResult:
     _take_in(published, backup, f"refs/lodger/rescue/{now_s}-backup")
-    raw, main = published.reader.read(backup.main)[1], published.head()
+    return bring_back(published, backup.main, now_s)
+
+
+def bring_back(published: Published, commit: str, now_s: int) -> RestoreResult:
+    """Make main's files those of a commit that is here, by a commit on top. Raises: RefMoved, GitFailed."""
+    raw, main = published.reader.read(commit)[1], published.head()
     if findings := validate_commit(raw, (), published.trees):
         return NotRestored(findings)
-    tree = published.commit(backup.main).tree
+    tree = published.commit(commit).tree
     if main is not None and published.commit(main).tree == tree:
         return Restored(main, changed=False)
     line, author = published.identity.line(now_s), PERSON.line(now_s)
-    text = f"Restore the memory as it was at {backup.main[:12]}\n"
+    text = f"Restore the memory as it was at {commit[:12]}\n"
     head = store_commit(published, new_commit(tree, () if main is None else (main,), author, line, text))
     published.change_refs(RefChange(MAIN, head, main))
     return Restored(head, changed=True)

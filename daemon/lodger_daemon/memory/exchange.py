@@ -148,7 +148,7 @@ class Exchange:
                 detail = f"conflict in {', '.join(result.paths[:12])}"
                 return Exchanged(SyncOutcome.CONFLICT, detail, self._conflict)
             case Rewritten():
-                detail = "the remote's history was replaced; both sides are kept on refs/lodger/rescue"
+                detail = "the remote's history was replaced; both sides are kept; `lodger memory resolve` decides"
                 conflict = Conflict(result.local, result.remote, (), rewritten=True)
                 return Exchanged(SyncOutcome.CONFLICT, detail, conflict)
             case RemoteInvalid():

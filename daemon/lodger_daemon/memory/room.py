@@ -23,7 +23,7 @@ from lodger_daemon.memory.core.sync_state import (
 )
 from lodger_daemon.memory.core.wanted_paths import BadRequest
 from lodger_daemon.memory.errors import GitFailed, MemoryFailure, RefMoved
-from lodger_daemon.memory.housekeeping import drop_left_over, pack_if_needed
+from lodger_daemon.memory.housekeeping import drop_left_over, pack_if_needed, sweep_if_due
 from lodger_daemon.memory.importing import (
     Diverged,
     Imported,
@@ -33,6 +33,7 @@ from lodger_daemon.memory.importing import (
     import_pack,
     words_for,
 )
+from lodger_daemon.memory.kept import drop_superseded
 from lodger_daemon.memory.kept_gits import RefChange
 from lodger_daemon.memory.packs import part_pack, parts_of, whole_pack
 from lodger_daemon.memory.published import CHECKOUT, Published
@@ -181,18 +182,30 @@ class AgentRoom:
                 return CheckoutAnswer(CheckoutWord.UPDATED)
             return answer
 
-    async def keep_house(self) -> None:
-        """Pack the published repository when it has grown loose; for the time between turns."""
+    async def keep_house(self, *, has_remote: bool) -> None:
+        """Let go of what is kept for nothing, and pack the published repository when it has grown loose; for the time
+        between turns, while nothing is fetched."""
         if self._clock.mono() < self._no_packing_before:
             return
         try:
             await self.local(drop_left_over, self.published, self.now_s())
-            packed = await self.local(pack_if_needed, self.published)
-        except MemoryFailure as fault:
+            kept = await self.local(pack_if_needed, self.published)
+            kept = await self._sweep(has_remote) and kept
+        except (MemoryFailure, OSError) as fault:
             _log.warning("the memory of %s was not packed: %s", self.published.folder.name, fault)
-            packed = False
-        if not packed:
+            kept = False
+        if not kept:
             self._no_packing_before = self._clock.mono() + _PACK_AGAIN_S
+
+    async def _sweep(self, has_remote: bool) -> bool:
+        # No import may be under way that counts on what is dropped.
+        async with self._checkout_lock:
+            if self.state.conflict is not None:
+                # It names commits, which the person and the agent may look at.
+                return True
+            self._theirs = None
+            await self.local(drop_superseded, self.published, has_remote=has_remote)
+            return await self.local(sweep_if_due, self.published, self.now_s())
 
     async def packs(self, include: Sequence[str], exclude: Sequence[str]) -> AsyncIterator[bytes]:
         """What a checkout with `exclude` needs to have `include`, in packs that a box takes. Raises: MemoryFailure."""

@@ -201,7 +201,7 @@ class RepositorySync:
         answer = await self._bring_along(noting_import(state, room.state), box)
         await room.save(with_checkout(noting_import(state, room.state), answer))
         await room.weigh()
-        await room.keep_house()
+        await room.keep_house(has_remote=self._remote is not None)
         if not self._closed:
             self._after_sync()
 

@@ -19,6 +19,8 @@ from lodger_tools.validator.findings import Finding, Rule
 
 WRITERS: Final = "refs/lodger/writers/"
 """A writer's last commit, as long as it may be merged."""
+_BASES: Final = "refs/lodger/bases/"
+"""What a writer began with, until it has ended: main may go another way meanwhile."""
 _DONE: Final = "refs/lodger/merged/"
 """Main with a writer's commits, from the moment it moved until that is on record."""
 
@@ -117,14 +119,19 @@ def merge(
     return Landed(head)
 
 
-def let_go(published: Published, writer: WriterId, *, keep_tip: bool) -> None:
+def hold_base(published: Published, writer: WriterId, base: str) -> None:
+    """Keep what a writer begins with from being dropped as what nothing needs."""
+    published.set_ref(_BASES + writer, base)
+
+
+def let_go(published: Published, writer: WriterId, *, keep_tip: bool, keep_base: bool) -> None:
     """Remove the refs of a writer whose end is on record."""
-    names = (_DONE + writer, *(() if keep_tip else (WRITERS + writer,)))
+    names = (_DONE + writer, *(() if keep_tip else (WRITERS + writer,)), *(() if keep_base else (_BASES + writer,)))
     published.change_refs(*(RefChange(name, None, published.ref(name)) for name in names))
 
 
 def writers_with_refs(published: Published) -> tuple[WriterId, ...]:
-    lines = published.git.line("for-each-ref", "--format=%(refname)", WRITERS, _DONE).splitlines()
+    lines = published.git.line("for-each-ref", "--format=%(refname)", WRITERS, _DONE, _BASES).splitlines()
     return tuple(dict.fromkeys(WriterId(line.rpartition("/")[2]) for line in lines))
 
 

@@ -196,14 +196,17 @@ class WriterSteps:
         self._services.seam("before cleaning up after a writer")
         await self._services.boxes.end(self.box(writer))
         keep_tip = writer.state in KEPT and writer.tip is not None
+        # What it wrote is in its tree only, and is taken in from there when a person says so.
+        keep_tree = writer.state is WriterState.RESCUED and writer.tip is None
         try:
             await self._services.memory.look(
-                writer.agent_id, lambda published, _: let_go(published, writer.id, keep_tip=keep_tip)
+                writer.agent_id,
+                lambda published, _: let_go(published, writer.id, keep_tip=keep_tip, keep_base=keep_tree),
             )
         except MemoryUnavailable:
             pass
         self._services.seam("before removing a writer's tree")
-        if writer.state is WriterState.RESCUED and writer.tip is None:
+        if keep_tree:
             return
         if not await asyncio.to_thread(self._services.trees.remove, writer.agent_id, writer.id):
             _log.warning("the tree of %s could not be removed whole; it is tried again at the next start", writer.id)

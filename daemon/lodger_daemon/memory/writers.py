@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from lodger_daemon.clock import WallTime
@@ -28,6 +29,7 @@ from lodger_daemon.memory.core.writers import (
 from lodger_daemon.memory.errors import MemoryUnavailable, WriterRefused, WriterSkip
 from lodger_daemon.memory.published import Published
 from lodger_daemon.memory.transcript_part import part_after
+from lodger_daemon.memory.work_tree_merge import hold_base
 from lodger_daemon.memory.work_trees import TRANSCRIPT_NAME
 from lodger_daemon.memory.writer_steps import FAULTS, WriterServices, WriterSteps
 from lodger_daemon.store import memory_writer_rows as rows
@@ -207,7 +209,7 @@ class Writers:
     async def _open(self, writer: Writer, text: str | None, limit_s: float) -> OpenWriter:
         self._services.seam("writer on record")
         try:
-            base, name = await self._services.memory.look(writer.agent_id, _main)
+            base, name = await self._services.memory.look(writer.agent_id, partial(_begin, writer.id))
             await asyncio.to_thread(self._services.trees.make, writer.agent_id, writer.id, text)
             self._services.seam("after making a writer's folders")
             identity = Identity(f"{name.name} ({writer.kind})", name.email)
@@ -321,7 +323,8 @@ class Writers:
         return await asyncio.shield(self._own(work))
 
 
-def _main(published: Published, head: str) -> tuple[str, Identity]:
+def _begin(writer: WriterId, published: Published, head: str) -> tuple[str, Identity]:
+    hold_base(published, writer, head)
     return head, published.identity
 
 

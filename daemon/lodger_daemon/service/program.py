@@ -31,6 +31,7 @@ from lodger_daemon.service.link import find_hub
 from lodger_daemon.service.machine import Machine
 from lodger_daemon.service.memory_care import MemoryCare
 from lodger_daemon.service.memory_commands import MemoryCommands
+from lodger_daemon.service.memory_kept import KeptCommands
 from lodger_daemon.service.memory_writers import WriterCommands, make_writers, take_up
 from lodger_daemon.service.options import DaemonOptions, ListenOptions
 from lodger_daemon.service.ownership_watch import watch_ownership
@@ -230,6 +231,7 @@ def _make_router(
                 "lodger_memory_resolve": care.resolve,
                 "lodger_memory_writers": WriterCommands(writers, rooms.conversations).answer,
                 "lodger_memory_shared": care.shared,
+                "lodger_memory_kept": KeptCommands(rooms.memory, rooms.conversations).answer,
                 "lodger_search": SearchCommand(rooms.history).answer,
                 "lodger_background_stop": StopCommand(rooms.tasks, rooms.boxes).answer,
                 "lodger_ports": port_commands.show,

@@ -69,14 +69,37 @@ async def _settle_by_hand(world: World) -> None:
     settled = (await world.run(two, *words, stdin=note("Ingrid, and Olav in summer."), limit_s=90)).ok().json
     assert (settled["settled"], settled["left"], settled["outcome"], settled["conflict"]) == (True, [], "pushed", None)
     kept = (await world.run(two, "memory", "status", "--json")).ok().json["kept"]
-    assert (kept["refs"], kept["set_aside"]) == ({"conflict": 2}, [])
+    # The other machine's side is part of main by now.
+    assert (kept["refs"], kept["set_aside"]) == ({"conflict": 1}, [])
     assert (
-        f"2 side(s) of conflicts: {kept['bytes'] / 1e6:.1f} MB" in (await world.run(two, "memory", "status")).ok().out
+        f"1 side(s) of conflicts: {kept['bytes'] / 1e6:.1f} MB" in (await world.run(two, "memory", "status")).ok().out
     )
     await world.run(one, "memory", "pull", limit_s=90)
     assert "Olav in summer" in (await world.run(one, "memory", "show", "harbour.md")).ok().out
+    await _look_after_what_is_kept(world, two)
     await daemon.stop()
     await program.stop()
+
+
+async def _look_after_what_is_kept(world: World, home: Home) -> None:
+    async def kept(*words: str) -> Ran:
+        return await world.run(home, "memory", "kept", *words, limit_s=90)
+
+    (one,) = (await kept("--json")).ok().json
+    listed = (await kept()).ok()
+    assert one["name"] in listed.out
+    assert "--restore" in listed.err
+    assert "Olav." in (await world.run(home, "memory", "show", "harbour.md", "--at", one["commit"])).ok().out
+    assert "as in it again" in (await kept(one["name"], "--restore")).ok().out
+    assert "Olav.\n" in (await world.run(home, "memory", "show", "harbour.md")).ok().out
+    assert (await kept(one["name"], "--restore", "--json")).ok().json["changed"] is False
+    assert ((await kept("--drop")).code, (await kept(one["name"], "--drop")).code) == (2, 2)
+    assert (await kept("conflict/none", "--drop", "--yes")).code == 1
+    assert (await kept("--json")).json == [one]
+    assert (await kept(one["name"], "--drop", "--yes", "--json")).ok().json == []
+    assert (await kept()).ok().out == "Nothing is kept beside this memory.\n"
+    await world.run(home, "memory", "push", limit_s=90)
+    assert (await world.run(home, "memory", "show", "harbour.md", "--at", one["commit"])).code == 1
 
 
 async def test_a_memory_goes_into_a_file_and_back() -> None:

@@ -9,6 +9,9 @@ import pytest
 
 from lodger_daemon.memory.core.writers import WriterKind, WriterState
 from lodger_daemon.memory.errors import WriterRefused, WriterSkip
+from lodger_daemon.memory.housekeeping import sweep_at_next
+from lodger_daemon.memory.kept_gits import RefChange
+from lodger_daemon.memory.published import CHECKOUT, MAIN, Published
 from lodger_daemon.memory.remote import MemoryRemote
 from lodger_daemon.memory.work_tree_merge import Landed, merge
 from support.git_host_server import TOKEN, RunningHost
@@ -214,6 +217,8 @@ async def test_work_that_is_no_valid_memory_stays_in_its_tree(here: WriterMachin
     assert (ended.state, ended.tip) == (WriterState.RESCUED, None)
     assert "CON.md" in ended.reason
     assert here.folders() == [opened.id]
+    # What it began with, and what it hands in later may leave out.
+    assert here.refs() == [f"refs/lodger/bases/{opened.id}"]
     with pytest.raises(WriterRefused, match=r"no valid memory; it lies in .*tree"):
         await here.writers.merge_again(opened.id)
     await here.writers.drop(opened.id)
@@ -227,6 +232,26 @@ async def test_an_invalid_commit_below_a_valid_one_is_merged_as_one(here: Writer
     write_in(opened, "learnt.md", note("x"), "mended")
     assert (await here.writers.done(opened.id, "done")).state is WriterState.MERGED
     assert "CON.md" not in here.machine.published.git.line("log", "--name-only", "--format=", "main")
+
+
+async def test_what_a_writer_began_with_stays_though_main_goes_another_way(here: WriterMachine) -> None:
+    opened = await here.open()
+    write_in(opened, "learnt.md", note("Likes tea."))
+    room = here.machine.memory._agent(AGENT).room
+    base = room.published.head() or ""
+
+    def replace_main(published: Published) -> None:
+        tree = published.commit(base).tree
+        other = published.git.line("commit-tree", tree, "-m", "another history")
+        published.change_refs(RefChange(MAIN, other, base), RefChange(CHECKOUT, other, published.ref(CHECKOUT)))
+        sweep_at_next(published)
+
+    await room.local(replace_main, room.published)
+    await room.keep_house(has_remote=False)
+    assert room.published.has(base)
+    ended = await here.writers.done(opened.id, "done")
+    assert ended.tip is not None
+    assert here.machine.published.git.run("show", f"{ended.tip}:learnt.md")
 
 
 async def test_a_file_that_was_locked_meanwhile_is_not_overwritten(here: WriterMachine) -> None:

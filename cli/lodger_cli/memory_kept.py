@@ -1,0 +1,46 @@
+"""`lodger memory kept`: what lies beside an agent's memory so that nothing is lost, and what becomes of it."""
+
+import sys
+import time
+
+from lodger_cli.memory import SYNC_WAIT_S, ask_daemon
+from lodger_cli.terminal import Exit, age, confirmed, fail, for_terminal, note, say, say_json
+from lodger_cli.wire import Frame
+
+
+def kept(agent: str, shared: str, name: str, action: str, *, sure: bool, as_json: bool) -> None:
+    """List what is kept; with a name only that, after the action on it."""
+    frame: Frame = {"type": "lodger_memory_kept", **({"shared": shared} if shared else {})}
+    if action == "drop" and not sure:
+        _ask(name, as_json=as_json)
+    if action:
+        frame |= {"action": action, "name": name}
+    answer = ask_daemon(frame, agent, as_json=as_json, limit_s=SYNC_WAIT_S)
+    found = [one for one in answer["kept"] if name in ("", one["name"])]
+    if as_json:
+        say_json({"head": answer["head"], "changed": answer["changed"]} if action == "restore" else found)
+    elif action == "restore":
+        changed = "is as in it again, as commit" if answer["changed"] else "holds what it holds already, at"
+        say(f"The memory {changed} {answer['head'][:12]}. {name} is still kept: --drop lets go of it.")
+    elif action == "drop":
+        say(f"{name} is let go of. What only it held goes with the next upkeep of this memory.")
+    else:
+        _say(found, name, shared)
+
+
+def _ask(name: str, *, as_json: bool) -> None:
+    if not sys.stdin.isatty() or as_json:
+        fail("nothing brings back what is dropped: say that you are sure with --yes", Exit.USAGE, as_json=as_json)
+    if not confirmed(f"Drop {name}? Nothing brings back what only it holds."):
+        fail("nothing was dropped")
+
+
+def _say(found: list[Frame], name: str, shared: str) -> None:
+    for one in found:
+        say(for_terminal(f"{one['name']}  {one['commit'][:12]}, {age(time.time() - one['at'])}: {one['subject']}"))
+    if not found:
+        say(f"Nothing is kept as {name}." if name else "Nothing is kept beside this memory.")
+        return
+    which = f" --shared {shared}" if shared else ""
+    note(f"lodger: to look: `lodger memory diff{which} COMMIT`, `lodger memory show{which} PATH --at COMMIT`")
+    note(f"lodger: to decide: `lodger memory kept{which} NAME --restore` brings it back, --drop lets go of it")
