@@ -29,6 +29,15 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A small text of the daemon's, read-only inside, that lies nowhere on the machine."""
+
+    target: str
+    """Below /run/lodger."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class BoxLimits:
     """Of each process; memory, processes and CPU also of the box as a whole where control groups are to be had
     (SANDBOX-NOTES.md section 5)."""
@@ -54,6 +63,7 @@ class BoxRequest:
     home: str
     """The person's home: a private empty folder inside, with an allow-list of toolchains and dotfiles."""
     mounts: tuple[Mount, ...] = ()
+    written: tuple[WrittenFile, ...] = ()
     masks: tuple[str, ...] = ()
     """Folders and files that must not be seen at all: the daemon's state and configuration, other agents' memory."""
     installation: tuple[str, ...] = ()

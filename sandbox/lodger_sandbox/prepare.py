@@ -106,7 +106,8 @@ def prepared_box(
             opened.callback(os.close, hold_write_fd)
         close_others = _once(info_write_fd, pid_read_fd, limited_write_fd, *held)
         opened.callback(close_others)
-        options = render_bwrap(policy, style, sources.take, seccomp_fd, info_write_fd)
+        written = [_memory_file(opened, "text", file.text.encode(*_ENCODING)) for file in policy.written]
+        options = render_bwrap(policy, style, sources.take, seccomp_fd, info_write_fd, written)
         options += tuple(word for descriptor in held for word in ("--block-fd", str(descriptor)))
         if rewrite is not None:
             options = rewrite(options)
@@ -137,6 +138,7 @@ def prepared_box(
                 pid_read_fd,
                 limited_write_fd,
                 *held,
+                *written,
                 *sources.descriptors,
             ),
             info_read_fd=info_read_fd,

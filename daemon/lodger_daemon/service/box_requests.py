@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from lodger_daemon.identity import AgentId
+from lodger_daemon.memory.core.commits import Identity, identity_of
 from lodger_daemon.memory.core.shared import ShareRole
 from lodger_daemon.memory.shared_folders import SharedFolders
 from lodger_daemon.memory.work_trees import WorkTrees
@@ -13,10 +15,12 @@ from lodger_daemon.network.core.ssh_texts import AGENT_INSIDE
 from lodger_daemon.network.network import PROXY_PORT, WITH_NETWORK, proxy_environment
 from lodger_daemon.network.ssh_files import SshFiles
 from lodger_daemon.paths import Paths
+from lodger_daemon.service.core.box_git import AGENT_NAME, CONFIG_INSIDE, config_text
 from lodger_daemon.service.folder_boxes import PERSON
 from lodger_daemon.service.installation import installation_folders
+from lodger_daemon.service.persons_git import persons_identity
 from lodger_daemon.service.settings import Settings
-from lodger_sandbox.contract import BoxRequest, BoxUser, Mount, SandboxUnavailable
+from lodger_sandbox.contract import BoxRequest, BoxUser, Mount, SandboxUnavailable, WrittenFile
 from lodger_sandbox.core.policy import PolicyRefused
 from lodger_sandbox.users import WorkspaceRefused, box_user
 from lodger_tools.box.contract import BoxKey, BoxProfile
@@ -29,6 +33,8 @@ READS_FOLDER_NAME: Final = "to-read"
 """In the boxes of background writers of memory."""
 _SYSTEM_PATH: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _TOOLCHAINS: Final = (".local/bin", ".cargo/bin", ".volta/bin", ".deno/bin", ".bun/bin", ".pyenv/shims", "go/bin")
+_OWN_GIT: Final = (BoxProfile.GUARD, BoxProfile.MEMORY_WORKER)
+"""Git there is the daemon's, which says all it needs itself."""
 _PASSED_ON: Final = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "COLORTERM")
 
 
@@ -91,7 +97,8 @@ class BoxRequests:
             *ssh,
         )
         environment = {"MEMORY_DIR": self.memory_inside, "AGENT_ID": key.agent_id, **network}
-        return self._request(key.workspace, key.profile, mounts, environment)
+        request = self._request(key.workspace, key.profile, mounts, environment)
+        return self._with_git(request, identity_of(key.agent_id, AGENT_NAME))
 
     def _way_out(self) -> dict[str, str]:
         agent = {"SSH_AUTH_SOCK": AGENT_INSIDE} if self._settings.network.ssh_agent else {}
@@ -112,7 +119,8 @@ class BoxRequests:
 
     def for_person(self, folder: str, profile: BoxProfile) -> BoxRequest:
         """A box for a command of the person's own: no agent's memory in it. Raises: SandboxUnavailable."""
-        return self._request(folder, profile, (), {})
+        request = self._request(folder, profile, (), {})
+        return request if profile in _OWN_GIT else self._with_git(request, None)
 
     def refusal_of(self, folder: str) -> str:
         """Why no agent can work in a folder, in words for the person; empty when one can, or when no box at all can be
@@ -142,6 +150,15 @@ class BoxRequests:
             masks=(str(self._paths.config), str(self._paths.state)),
             installation=self._installation,
             environment={**self._base_environment(), **more},
+        )
+
+    def _with_git(self, request: BoxRequest, agent: Identity | None) -> BoxRequest:
+        """The person's own configuration stays outside: with it, programs and tokens that stand in it."""
+        text = config_text(request.workspace, persons_identity(self._paths.home), agent)
+        return replace(
+            request,
+            written=(WrittenFile(CONFIG_INSIDE, text),),
+            environment={**request.environment, "GIT_CONFIG_SYSTEM": CONFIG_INSIDE},
         )
 
     def _base_environment(self) -> dict[str, str]:

@@ -34,15 +34,14 @@ HOME_ALLOWLIST: Final = (
     HomeEntry(".deno/bin", "deno"),
     HomeEntry(".bun/bin", "bun"),
     HomeEntry("go/bin", "programs installed with go"),
-    HomeEntry(".gitconfig", "name, address and aliases; git keeps passwords in other files"),
-    HomeEntry(".config/git/config", "the same, in its newer place"),
     HomeEntry(".config/git/ignore", "what git leaves alone"),
     HomeEntry(".ssh/known_hosts", "which servers are who they say; keys stay outside"),
     HomeEntry(".editorconfig", "indentation rules"),
     HomeEntry(".tool-versions", "versions asdf and mise pick"),
 )
 """Read-only. Nothing here holds a secret by its own design: no ~/.npmrc, ~/.pypirc, ~/.netrc, ~/.config/gh, and of
-~/.ssh neither keys nor config."""
+~/.ssh neither keys nor config. Nor ~/.gitconfig: people have tokens in its addresses, and programs in its aliases and
+helpers; name and address alone reach a box."""
 
 VEILED: Final = (
     "/home",

@@ -1,6 +1,6 @@
 """A policy as bubblewrap's arguments, in the order measured in SANDBOX-NOTES.md section 3."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
@@ -36,9 +36,18 @@ class Style:
 
 
 def render_bwrap(
-    policy: Policy, style: Style, source_of: Callable[[str], Source], seccomp_fd: int, info_fd: int
+    policy: Policy,
+    style: Style,
+    source_of: Callable[[str], Source],
+    seccomp_fd: int,
+    info_fd: int,
+    written_fds: Sequence[int] = (),
 ) -> tuple[str, ...]:
-    """All options; `--` and the command are not among them."""
+    """All options; `--` and the command are not among them.
+
+    Args:
+        written_fds: one for each text that the policy has written inside, in its order.
+    """
     return (
         *_isolation(style),
         *_environment(policy),
@@ -54,6 +63,11 @@ def render_bwrap(
         *(word for item in policy.carved for word in _bind(item, source_of)),
         *("--perms", "0755", "--dir", "/run/lodger"),
         *(word for item in policy.run for word in _bind(item, source_of)),
+        *(
+            word
+            for file, descriptor in zip(policy.written, written_fds, strict=True)
+            for word in ("--perms", "0444", "--ro-bind-data", str(descriptor), file.target)
+        ),
         *_seals(policy),
         *("--seccomp", str(seccomp_fd)),
         *("--info-fd", str(info_fd)),

@@ -17,6 +17,7 @@ def explain(policy: Policy) -> str:
         *_listed("hidden", (item.path for item in policy.hidden)),
         "Shown:",
         *(_shown(item) for item in (*policy.shown, *policy.carved, *policy.run)),
+        *_listed("read-only; written for this box", (file.target for file in policy.written)),
         *_listed("made on this machine, so that it can be protected", (item.path for item in policy.to_create)),
         *_outside(policy),
         "No processes of the machine, no new namespaces, no privileges, no setuid files.",

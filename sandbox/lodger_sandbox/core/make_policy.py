@@ -86,6 +86,7 @@ def make_policy(request: BoxRequest, program: Program, facts: HostFacts) -> Poli
         run=run,
         to_create=missing,
         command=_command(program, executable),
+        written=request.written,
         environment=dict(request.environment),
         limits=request.limits,
     )
@@ -100,12 +101,17 @@ def _command(program: Program, executable: str) -> tuple[str, ...]:
 def _refuse_bad_paths(request: BoxRequest, program: Program) -> None:
     targets = [path for mount in request.mounts for path in (mount.source, mount.target)]
     extras = [folder for folder, _ in program.extra_folders]
-    for path in (request.workspace, request.home, *targets, *request.masks, *extras):
+    places = [file.target for file in request.written]
+    for path in (request.workspace, request.home, *targets, *request.masks, *extras, *places):
         if not is_clean(path):
             raise PolicyRefused(f"{path!r} is not a plain absolute path.")
     for _, name in program.extra_folders:
         if not name or "/" in name or name in (".", "..", "x", "python"):
             raise PolicyRefused(f"{name!r} cannot name a folder below {RUN_FOLDER}.")
+    for place in places:
+        folder, _, name = place.rpartition("/")
+        if folder != RUN_FOLDER or place in (PROGRAM_FOLDER, INTERPRETER_FOLDER):
+            raise PolicyRefused(f"{place} cannot name a text below {RUN_FOLDER}.")
     for name, value in request.environment.items():
         if not name or "=" in name or "\0" in name + value:
             raise PolicyRefused(f"{name!r} cannot be an environment variable.")

@@ -14,7 +14,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from lodger_sandbox.contract import BoxLimits, SandboxUnavailable
+from lodger_sandbox.contract import BoxLimits, SandboxUnavailable, WrittenFile
 
 PROGRAM_FOLDER: Final = "/run/lodger/x"
 INTERPRETER_FOLDER: Final = "/run/lodger/python"
@@ -119,6 +119,7 @@ class Policy:
     to_create: tuple[ToCreate, ...]
     command: tuple[str, ...]
     """What bwrap starts, as seen inside; arguments may be added behind it."""
+    written: tuple[WrittenFile, ...] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     limits: BoxLimits = field(default_factory=BoxLimits)
 

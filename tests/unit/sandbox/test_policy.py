@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from lodger_sandbox.contract import BoxRequest, BoxUser, Mount
+from lodger_sandbox.contract import BoxRequest, BoxUser, Mount, WrittenFile
 from lodger_sandbox.core.explain import explain
 from lodger_sandbox.core.make_policy import Program, make_policy, paths_to_look_at
 from lodger_sandbox.core.policy import (
@@ -314,3 +314,11 @@ def test_nobody_works_where_the_program_itself_lies(workspace: str) -> None:
     here = replace(asked, installation=("/srv/other",))
     assert "Lodger itself lies in /srv/other" in refusal(here, known)
     assert not policy(replace(here, profile="read_only"), known).workspace_is_writable
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "/run/lodger/x", "/run/lodger/python", "/run/lodger/x/main.py"])
+def test_a_text_is_written_beside_the_program_alone(target: str) -> None:
+    assert target in refusal(replace(REQUEST, written=(WrittenFile(target, "text"),)))
+    made = policy(replace(REQUEST, written=(WrittenFile("/run/lodger/text", "text"),)))
+    assert made.written == (WrittenFile("/run/lodger/text", "text"),)
+    assert "/run/lodger/text: read-only; written for this box" in explain(made)
