@@ -105,6 +105,19 @@ def memory_share(
     run(name, as_json=as_json)
 
 
+@memory.command("unshare")
+def memory_unshare(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of a shared memory.")],
+    undo: Annotated[bool, typer.Option("--undo", help="Bring it back, and to the agents that had it.")] = False,
+    yes: Sure = False,
+    as_json: Json = False,
+) -> None:
+    """Delete a shared memory at this machine's hub, which keeps it for 30 days."""
+    from lodger_cli.memory_shared import unshare as run
+
+    run(name, undo=undo, sure=yes, as_json=as_json)
+
+
 @memory.command("attach")
 def memory_attach(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of a shared memory.")],

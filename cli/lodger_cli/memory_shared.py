@@ -1,9 +1,10 @@
-"""`lodger memory share`, `attach`, `detach` and `shared`: memories that several agents have together.
+"""`lodger memory share`, `unshare`, `attach`, `detach` and `shared`: memories that several agents have together.
 
-Who has them is the hub's to say, so the first three speak to the hub of this machine, as its owner.
+Who has them is the hub's to say, so all but the last speak to the hub of this machine, as its owner.
 """
 
 import asyncio
+import sys
 import time
 import urllib.parse
 from typing import Any
@@ -13,7 +14,7 @@ from lodger_cli.memory import ask_daemon
 from lodger_cli.places import local_daemon
 from lodger_cli.processes import StartError
 from lodger_cli.runtime import agent_or_first
-from lodger_cli.terminal import Exit, fail, failure_code, for_terminal, last_sync, say, say_json
+from lodger_cli.terminal import Exit, confirmed, fail, failure_code, for_terminal, last_sync, say, say_json
 from lodger_cli.wire import WireError
 from lodger_protocol.shared_names import shared_name_fault
 
@@ -31,6 +32,37 @@ def share(name: str, *, as_json: bool) -> None:
         say(f"{name} is at this hub now, empty. `lodger memory attach {name}` gives it to an agent.")
     else:
         say(f"{name} was at this hub already; nothing has changed.")
+
+
+def unshare(name: str, *, undo: bool, sure: bool, as_json: bool) -> None:
+    """Delete a shared memory at this machine's hub, or undo that."""
+    _check(name, as_json=as_json)
+    if undo:
+        answer = _ask_hub("POST", f"/v1/repositories/{name}/restore", None, as_json=as_json)
+    else:
+        if not sure:
+            _make_sure(name, as_json=as_json)
+        answer = _ask_hub("DELETE", f"/v1/repositories/{name}", None, as_json=as_json)
+    if as_json:
+        say_json({"name": name, "deleted": not undo, "agents": answer["agents"]})
+        return
+    say(f"{name} is {'at this hub again' if undo else 'deleted'}, for {_those(answer['agents'])}.")
+    if not undo:
+        say(f"This hub keeps it for {answer['kept_days']} days: `lodger memory unshare {name} --undo` brings it back.")
+        say("Each machine sets aside what it had of it: `lodger memory shared` there tells where.")
+
+
+def _make_sure(name: str, *, as_json: bool) -> None:
+    if not sys.stdin.isatty() or as_json:
+        fail("an agent may need what it is taken from: say that you are sure with --yes", Exit.USAGE, as_json=as_json)
+    listed = _ask_hub("GET", "/v1/repositories", None, as_json=as_json)["repositories"]
+    agents = [agent["agent_id"] for one in listed if one["name"] == name for agent in one["agents"]]
+    if not confirmed(f"Delete the shared memory {name}, which is attached to {_those(agents)}?"):
+        fail("nothing was deleted")
+
+
+def _those(agents: list[str]) -> str:
+    return ", ".join(agents) if agents else "no agent"
 
 
 def attach(name: str, agent: str, *, read_only: bool, as_json: bool) -> None:

@@ -74,6 +74,8 @@ def routes(handlers: Handlers, gate: Gate) -> tuple[GuardedRoute, ...]:
         ("GET", "/v1/agents/{agent_id}/repositories", AuthClass.EITHER, repositories.of_agent),
         ("GET", "/v1/repositories", AuthClass.CLIENT, repositories.list),
         ("POST", "/v1/repositories", AuthClass.CLIENT, repositories.create),
+        ("DELETE", "/v1/repositories/{name}", AuthClass.OWNER, repositories.delete),
+        ("POST", "/v1/repositories/{name}/restore", AuthClass.OWNER, repositories.restore),
         ("PUT", "/v1/repositories/{name}/agents/{agent_id}", AuthClass.CLIENT, repositories.attach),
         ("DELETE", "/v1/repositories/{name}/agents/{agent_id}", AuthClass.CLIENT, repositories.detach),
         ("POST", "/v1/pairings", AuthClass.OWNER, devices.make_code),

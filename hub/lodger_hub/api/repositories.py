@@ -12,9 +12,10 @@ from starlette.responses import Response
 from lodger_hub.api.bodies import answer, parse_body, read_body
 from lodger_hub.errors import RequestRefused
 from lodger_hub.git_host.app import Allowed, GitHost
+from lodger_hub.git_host.deleted import KEPT_DAYS
 from lodger_hub.git_host.grants import Right
 from lodger_hub.git_host.repositories import GitMissing, TooManyRepositories
-from lodger_hub.git_host.sharing import BadAgentsFile, NotShared, TooManyAttached
+from lodger_hub.git_host.sharing import BadAgentsFile, NotShared, StillThere, TooManyAttached
 
 _BODY_BYTES: Final = 4096
 _OWN: Final = "memory"
@@ -88,6 +89,34 @@ class RepositoryRoutes:
         except (GitMissing, OSError) as error:
             raise RequestRefused(503, "not_made", f"the shared memory cannot be made: {error}") from error
         return answer({"id": name, "name": name, "made": made}, 201 if made else 200)
+
+    async def delete(self, request: Request) -> Response:
+        """The hub keeps it for a time; `restore` undoes it until then."""
+        name = request.path_params["name"]
+        agents = await self._move(name, self.memory.delete_shared)
+        return answer({"name": name, "agents": [*agents], "kept_days": KEPT_DAYS})
+
+    async def restore(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        agents = await self._move(name, self.memory.bring_back_shared)
+        return answer({"name": name, "agents": [*agents]})
+
+    async def _move(self, name: str, move: Callable[[str], tuple[str, ...]]) -> tuple[str, ...]:
+        try:
+            agents = await asyncio.to_thread(move, name)
+        except ValueError as error:
+            raise RequestRefused(400, "invalid_name", f"{name[:80]}: {error}") from error
+        except NotShared as error:
+            raise RequestRefused(404, "not_shared", str(error)) from error
+        except StillThere as error:
+            raise RequestRefused(409, "still_there", str(error)) from error
+        except TooManyRepositories as error:
+            raise RequestRefused(409, "too_many", str(error)) from error
+        except OSError as error:
+            raise RequestRefused(503, "not_moved", f"{name} cannot be moved: {error}") from error
+        for agent_id in agents:
+            self.changed(agent_id)
+        return agents
 
     async def attach(self, request: Request) -> Response:
         body = parse_body(AttachBody, await read_body(request, _BODY_BYTES) or b"{}", "invalid_permissions")

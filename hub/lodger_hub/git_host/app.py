@@ -133,6 +133,18 @@ class GitHost:
         """Agents whose memory is here, oldest first."""
         return self._repositories.list_agents()
 
+    def delete_shared(self, name: str) -> tuple[str, ...]:
+        """As `Sharing.delete`. Blocking."""
+        agents = self.sharing.delete(name, time.time_ns())
+        self._sizes.pop(shared_memory(name), None)
+        return agents
+
+    def bring_back_shared(self, name: str) -> tuple[str, ...]:
+        """As `Sharing.bring_back`. Blocking."""
+        agents = self.sharing.bring_back(name)
+        self._sizes.pop(shared_memory(name), None)
+        return agents
+
     async def agents_for(self, scope: Message) -> tuple[str, ...]:
         """Of those, the ones whose memory the caller may read."""
         agents = await asyncio.to_thread(self.list_agents)
@@ -185,7 +197,7 @@ class GitHost:
             verdict.user,
         )
         place, writes = asked.place, asked.writes
-        await asyncio.to_thread(self._make_ready, place, writes)
+        await asyncio.to_thread(self._make_ready, asked)
         if writes and await self._size_bytes(place) > self._limits.repository_bytes:
             raise _Refused(413, f"this memory takes all of the {self._limits.repository_bytes} bytes it may")
         before = self._repositories.head(place)
@@ -214,10 +226,12 @@ class GitHost:
             case other:
                 assert_never(other)
 
-    def _make_ready(self, place: Place, writes: bool) -> None:
+    def _make_ready(self, asked: "_Asked") -> None:
         """Blocks. Raises: as `Repositories.ensure` does."""
-        repository = self._repositories.ensure(place)
-        if writes:
+        # A shared memory that was deleted since its right was looked up is not made anew.
+        place = asked.place
+        repository = self._repositories.ensure(place) if asked.name is None else self._repositories.folder(place)
+        if asked.writes:
             drop_dead_locks(repository, time.time(), self._limits.dead_lock_s)
 
     async def _size_bytes(self, place: Place) -> int:
@@ -237,6 +251,7 @@ class GitHost:
         folder = self._repositories.folder(place)
         try:
             limits = self._limits
+            await asyncio.to_thread(self.sharing.drop_old, time.time_ns())
             if not await asyncio.to_thread(needs_tidying, folder, limits.loose_objects, limits.packs):
                 return
             if await asyncio.to_thread(self._upkeep.tidy, folder):

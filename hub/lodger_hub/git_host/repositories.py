@@ -118,8 +118,7 @@ class Repositories:
         place = self.folder(wanted)
         if place.exists():
             return place
-        if self._count() >= MAX_REPOSITORIES:
-            raise TooManyRepositories(f"this hub holds {MAX_REPOSITORIES} memories, which is all it takes")
+        self.check_room()
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = place.parent / f"making-{os.getpid()}-{time.monotonic_ns()}.git"
         environment = git_environment()
@@ -141,8 +140,11 @@ class Repositories:
         """The commit `main` points at, or None for an empty or unknown repository."""
         return _read_main(self.folder(place))
 
-    def _count(self) -> int:
-        return sum(1 for folder in (self.root, self.root / SHARED_FOLDER) if folder.is_dir() for _ in folder.iterdir())
+    def check_room(self) -> None:
+        """Raises: TooManyRepositories when there is none for one more."""
+        own = [place for place in _inside(self.root) if _AGENT_ID.fullmatch(place.name)]
+        if len(own) + len(_inside(self.root / SHARED_FOLDER)) >= MAX_REPOSITORIES:
+            raise TooManyRepositories(f"this hub holds {MAX_REPOSITORIES} memories, which is all it takes")
 
     def list_agents(self) -> tuple[str, ...]:
         """Agents whose memory has at least one commit, oldest first."""
@@ -151,6 +153,10 @@ class Repositories:
         found = [(_created_ns(place / "state.git"), place.name) for place in self.root.iterdir()
                  if _AGENT_ID.fullmatch(place.name) and _read_main(place / "state.git")]  # fmt: skip
         return tuple(name for _, name in sorted(found))
+
+
+def _inside(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
 
 
 def _created_ns(repository: Path) -> int:

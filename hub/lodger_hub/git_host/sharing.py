@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from lodger_hub.durable_files import write_durably
+from lodger_hub.git_host.deleted import KEPT_DAYS, Deleted
 from lodger_hub.git_host.grants import Right
 from lodger_hub.git_host.repositories import SHARED_FOLDER, Repositories, own_memory, shared_memory
 from lodger_protocol.shared_names import shared_name_fault
@@ -37,6 +38,10 @@ class NotShared(Exception):
     """There is no shared memory of that name; `lodger memory share` makes one."""
 
 
+class StillThere(Exception):
+    """A memory of that name is at the hub, so that none can be brought back in its place."""
+
+
 class TooManyAttached(Exception):
     """More than one may hold; the text says what."""
 
@@ -48,6 +53,7 @@ class BadAgentsFile(Exception):
 class Sharing:
     def __init__(self, repositories: Repositories) -> None:
         self._repositories = repositories
+        self._deleted = Deleted(repositories.root)
         self._lock = threading.Lock()
 
     def create(self, name: str) -> bool:
@@ -60,6 +66,43 @@ class Sharing:
             was_there = self._exists(name)
             self._repositories.ensure(place)
             return not was_there
+
+    def delete(self, name: str, now_ns: int) -> tuple[str, ...]:
+        """Take a memory from all agents that have it, and say which; the hub keeps it for `KEPT_DAYS`. Durable when it
+        returns.
+
+        Args:
+            now_ns: wall time.
+
+        Raises: NotShared, OSError.
+        """
+        with self._lock:
+            self._deleted.drop_old(now_ns)
+            if not self._exists(name):
+                raise NotShared(f"there is no shared memory {name[:80]}")
+            agents = self._agents(name)
+            self._deleted.put(self._repositories.folder(shared_memory(name)).parent, now_ns)
+            return tuple(sorted(agents))
+
+    def bring_back(self, name: str) -> tuple[str, ...]:
+        """Undo the latest `delete` of that name, and say which agents have it again.
+
+        Raises: ValueError, StillThere, NotShared, TooManyRepositories, OSError.
+        """
+        folder = self._repositories.folder(shared_memory(name)).parent
+        with self._lock:
+            if folder.exists():
+                raise StillThere(f"there is a shared memory {name} at this hub; delete that first")
+            self._repositories.check_room()
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self._deleted.bring_back(folder):
+                raise NotShared(f"no shared memory {name} was deleted here in the last {KEPT_DAYS} days")
+            return tuple(sorted(self._agents(name)))
+
+    def drop_old(self, now_ns: int) -> None:
+        """Let go of what was deleted long enough ago."""
+        with self._lock:
+            self._deleted.drop_old(now_ns)
 
     def right(self, name: str, agent_id: str) -> Right:
         """What an agent may do; NONE too where there is no such memory."""

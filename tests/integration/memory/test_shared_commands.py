@@ -72,6 +72,17 @@ async def _share(world: World) -> None:
         await world.run(one, "memory", "detach", "team", "--agent", ben_id)
         gone = await until_listed(world, two, ben_id, lambda listed: not listed["shared"])
         assert len(gone["set_aside"]) == 2
+
+        assert (await world.run(one, "memory", "unshare", "team")).code == 2
+        assert "the hub's machine" in (await world.run(two, "memory", "unshare", "team", "--yes")).err
+        told = (await world.run(one, "memory", "unshare", "team", "--yes")).ok().out
+        assert f"team is deleted, for {ada_id}." in told
+        assert "30 days: `lodger memory unshare team --undo`" in told
+        gone = await until_listed(world, one, ada_id, lambda listed: not listed["shared"])
+        assert len(gone["set_aside"]) == 1
+        undone = {"name": "team", "deleted": False, "agents": [ada_id]}
+        assert (await world.run(one, "memory", "unshare", "team", "--undo", "--json")).ok().json == undone
+        assert (await has(world, one, ada_id, lambda shared: shared["head"]))["head"] == head
     await daemon.stop()
     await program.stop()
 

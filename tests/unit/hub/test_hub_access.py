@@ -42,6 +42,8 @@ EXPECTED = {
     ("GET", "/v1/agents/{agent_id}/repositories"): AuthClass.EITHER,
     ("GET", "/v1/repositories"): AuthClass.CLIENT,
     ("POST", "/v1/repositories"): AuthClass.CLIENT,
+    ("DELETE", "/v1/repositories/{name}"): AuthClass.OWNER,
+    ("POST", "/v1/repositories/{name}/restore"): AuthClass.OWNER,
     ("PUT", "/v1/repositories/{name}/agents/{agent_id}"): AuthClass.CLIENT,
     ("DELETE", "/v1/repositories/{name}/agents/{agent_id}"): AuthClass.CLIENT,
     ("POST", "/v1/pairings"): AuthClass.OWNER,

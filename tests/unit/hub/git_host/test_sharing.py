@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -11,12 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lodger_hub.git_host import repositories
+from lodger_hub.git_host.deleted import KEPT_DAYS
 from lodger_hub.git_host.grants import Right
-from lodger_hub.git_host.repositories import Repositories
-from lodger_hub.git_host.sharing import MAX_ATTACHED, BadAgentsFile, NotShared, Sharing, TooManyAttached
+from lodger_hub.git_host.repositories import Repositories, TooManyRepositories, own_memory
+from lodger_hub.git_host.sharing import MAX_ATTACHED, BadAgentsFile, NotShared, Sharing, StillThere, TooManyAttached
 from lodger_protocol.shared_names import shared_name_fault
 from lodger_tools.validator.limits import DEFAULT_LIMITS
 from lodger_tools.validator.names import fold, name_fault
+from support.git_host_server import TOKEN, running_git_host
 from support.hub_rig import Hub, running_hub
 from unit.hub.git_host.test_grants import git
 
@@ -75,6 +79,94 @@ def test_what_cannot_be_attached(tmp_path: Path) -> None:
     sharing.attach("n1", "agent-a", Right.NONE)
     sharing.attach(f"n{MAX_ATTACHED}", "agent-a", Right.READ)
     assert sharing.of_agent("agent-a")["n0"] is Right.WRITE
+
+
+def test_what_is_deleted_is_kept_for_a_time_and_comes_back_to_who_had_it(tmp_path: Path) -> None:
+    sharing = Sharing(Repositories(tmp_path))
+    day_ns, now_ns = 24 * 3600 * 10**9, time.time_ns()
+    with pytest.raises(NotShared):
+        sharing.delete("team", now_ns)
+    for number in range(2):
+        sharing.create("team")
+        (tmp_path / "shared" / "team" / "mark").write_text(f"{number}")
+        sharing.attach("team", "agent-a", Right.WRITE)
+        assert sharing.delete("team", now_ns + number) == ("agent-a",)
+    assert (sharing.list(), sharing.right("team", "agent-a"), sharing.of_agent("agent-a")) == ((), Right.NONE, {})
+    sharing.create("other")
+    with pytest.raises(StillThere):
+        sharing.bring_back("other")
+    assert Sharing(Repositories(tmp_path)).bring_back("team") == ("agent-a",)
+    assert (tmp_path / "shared" / "team" / "mark").read_text() == "1"
+    assert sharing.of_agent("agent-a") == {"team": Right.WRITE}
+    sharing.delete("team", now_ns + 2)
+    sharing.drop_old(now_ns + KEPT_DAYS * day_ns + 1)
+    assert [place.name for place in (tmp_path / "deleted").iterdir()] == [f"{now_ns + 2}-team"]
+    sharing.delete("other", now_ns + KEPT_DAYS * day_ns + 3)
+    with pytest.raises(NotShared, match="in the last 30 days"):
+        sharing.bring_back("team")
+    with pytest.raises(ValueError, match="a name is made of"):
+        sharing.bring_back("../team")
+
+
+def test_as_many_memories_as_a_hub_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repositories, "MAX_REPOSITORIES", 3)
+    made = Repositories(tmp_path)
+    sharing = Sharing(made)
+    made.ensure(own_memory("agent-a"))
+    sharing.create("team")
+    sharing.create("old")
+    with pytest.raises(TooManyRepositories, match="holds 3 memories"):
+        made.ensure(own_memory("agent-b"))
+    # What is there goes on, and what was deleted does not count.
+    assert (made.ensure(own_memory("agent-a")).is_dir(), sharing.create("team")) == (True, False)
+    sharing.delete("old", time.time_ns())
+    made.ensure(own_memory("agent-b"))
+    for refused in (lambda: sharing.create("new"), lambda: sharing.bring_back("old")):
+        with pytest.raises(TooManyRepositories):
+            refused()
+    assert sharing.delete("team", time.time_ns()) == ()
+    assert sharing.bring_back("old") == ()
+
+
+async def test_a_deleted_memory_is_nobodys_until_it_is_brought_back(tmp_path: Path) -> None:
+    async with running_hub(tmp_path / "hub") as hub:
+        await asyncio.to_thread(_delete_it, hub, tmp_path)
+
+
+def _delete_it(hub: Hub, place: Path) -> None:
+    url = f"{hub.url}/v1/git/agent-w/repositories/team.git"
+    ask(hub, "POST", "/v1/repositories", body={"name": "team"})
+    ask(hub, "PUT", "/v1/repositories/team/agents/agent-w", body={})
+    assert git(hub, place, "clone", "-q", url, "w")
+    assert git(hub, place / "w", "checkout", "-q", "-B", "main")
+    for message in ("first", "second"):
+        assert git(hub, place / "w", "commit", "-q", "--allow-empty", "-m", message)
+    assert git(hub, place / "w", "push", "-q", "origin", "main~1:refs/heads/main")
+    for method, path in (("DELETE", "/v1/repositories/team"), ("POST", "/v1/repositories/team/restore")):
+        assert ask(hub, method, path, "machine")[0] == 403
+    assert ask(hub, "POST", "/v1/repositories/team/restore") == (409, "still_there")
+    assert ask(hub, "DELETE", "/v1/repositories/none") == (404, "not_shared")
+    deleted = {"name": "team", "agents": ["agent-w"], "kept_days": KEPT_DAYS}
+    assert ask(hub, "DELETE", "/v1/repositories/team") == (200, deleted)
+    assert ask(hub, "GET", "/v1/repositories")[1] == {"repositories": []}
+    assert not git(hub, place / "w", "push", "-q", "origin", "main")
+    assert ask(hub, "POST", "/v1/repositories/team/restore") == (200, {"name": "team", "agents": ["agent-w"]})
+    assert git(hub, place / "w", "push", "-q", "origin", "main")
+    assert ask(hub, "POST", "/v1/repositories/other/restore") == (404, "not_shared")
+
+
+def test_a_request_that_was_let_in_before_makes_no_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_git_host(tmp_path) as hub:
+        hub.host.sharing.create("team")
+        monkeypatch.setattr(hub.host.sharing, "right", lambda name, agent_id: Right.WRITE)
+        url = f"{hub.base_url}/v1/git/agent-w/repositories/team.git/info/refs?service=git-receive-pack"
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            assert answer.status == 200
+        hub.host.delete_shared("team")
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(request, timeout=20)
+        assert list((tmp_path / "shared").iterdir()) == []
 
 
 def ask(hub: Hub, method: str, path: str, role: str = "client", body: object = None) -> tuple[int, Any]:
