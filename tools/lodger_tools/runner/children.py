@@ -12,11 +12,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lodger_tools.runner.memory_rank import MemoryRank
     from lodger_tools.runner.poll import Poll
 
 SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGCHLD, SIGCONT, SIGSTOP, SIGXFSZ = 2, 9, 13, 15, 17, 18, 19, 25
-OOM_SCORE = b"500"
-"""As if half of the machine's memory were its own (proc_pid_oom_score_adj(5))."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -33,9 +32,10 @@ class Process:
 
 
 class Children:
-    __slots__ = ("_home", "_on_exit", "_own_pid", "alone")
+    __slots__ = ("_home", "_on_exit", "_own_pid", "_rank", "alone")
 
-    def __init__(self, poll: Poll) -> None:
+    def __init__(self, poll: Poll, rank: MemoryRank) -> None:
+        self._rank = rank
         self._home = os.open("/", os.O_PATH | os.O_CLOEXEC)
         self._on_exit: dict[int, Callable[[int], None]] = {}
         self._own_pid = os.getpid()
@@ -72,18 +72,19 @@ class Children:
         # posix_spawn has no chdir; with one thread, going there and back is safe.
         os.chdir(cwd)
         try:
-            pid = os.posix_spawnp(
-                argv[0],
-                argv,
-                environment,
-                file_actions=actions,
-                setsid=True,
-                setsigmask=(),
-                setsigdef=(SIGINT, SIGPIPE, SIGTERM, SIGCHLD, SIGXFSZ),
+            pid = self._rank.start(
+                lambda: os.posix_spawnp(
+                    argv[0],
+                    argv,
+                    environment,
+                    file_actions=actions,
+                    setsid=True,
+                    setsigmask=(),
+                    setsigdef=(SIGINT, SIGPIPE, SIGTERM, SIGCHLD, SIGXFSZ),
+                )
             )
         finally:
             os.fchdir(self._home)
-        yield_memory_first(pid)
         self._on_exit[pid] = on_exit
         self.alone = False
         return pid
@@ -93,10 +94,9 @@ class Children:
 
         For work in Python that may take long: it can be killed, and the runner goes on meanwhile (a fork costs 2.5 ms).
         """
-        pid = os.fork()
+        pid = self._rank.start(os.fork)
         if pid == 0:
             forked(work, cwd, stdout)
-        yield_memory_first(pid)
         self._on_exit[pid] = on_exit
         self.alone = False
         return pid
@@ -181,21 +181,6 @@ class Children:
         for process in found:
             kill_quietly(process.pid, SIGKILL)
         return len(found)
-
-
-def yield_memory_first(pid: int) -> None:
-    """When memory runs out the kernel kills what was started rather than the runner, with which all would end. It goes
-    by what a process has mapped, which is little where much lies in files in memory."""
-    try:
-        fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        os.write(fd, OOM_SCORE)
-    except OSError:
-        pass
-    finally:
-        os.close(fd)
 
 
 def forked(work: Callable[[], tuple[bool, str]], cwd: str, stdout: int) -> None:

@@ -6,13 +6,18 @@ from __future__ import annotations
 
 import os
 
+from lodger_tools.runner.memory_rank import open_own_rank
+
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 TOKEN_LIMIT_BYTES = 4096
 
 
-def harden(kept: tuple[int, ...]) -> None:
-    """Close every descriptor but `kept` and the standard three, make this process non-dumpable, hand nothing on."""
+def harden(kept: tuple[int, ...]) -> int:
+    """Close every descriptor but `kept` and the standard three, make this process non-dumpable, hand nothing on.
+
+    Returns a descriptor of its rank when memory runs out.
+    """
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
         if fd > 2 and fd not in kept:
@@ -21,6 +26,7 @@ def harden(kept: tuple[int, ...]) -> None:
     for fd in kept:
         os.set_inheritable(fd, False)
     fill_standard_descriptors()
+    rank_fd = open_own_rank()
     import ctypes
 
     prctl = ctypes.CDLL(None).prctl
@@ -30,6 +36,7 @@ def harden(kept: tuple[int, ...]) -> None:
         # Only in tests of the runner alone: as PID 1 it gets every orphan anyway.
         prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     os.umask(0o022)
+    return rank_fd
 
 
 def with_closed(fd: int) -> None:

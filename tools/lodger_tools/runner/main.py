@@ -30,11 +30,11 @@ def main(argv: list[str]) -> int:
     name_this_folder()
     from lodger_tools.runner.hardening import harden, take_token
 
-    harden((listener_fd, token_fd, lock_fd))
+    rank_fd = harden((listener_fd, token_fd, lock_fd))
     token = take_token(token_fd)
     from lodger_tools.runner.server import Server
 
-    Server(listener_fd, token, orphan_s).run()
+    Server(listener_fd, token, orphan_s, rank_fd).run()
     return 0
 
 

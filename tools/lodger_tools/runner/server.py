@@ -12,6 +12,7 @@ from lodger_tools.runner.children import Children
 from lodger_tools.runner.connection import Connection
 from lodger_tools.runner.door import DoorBook
 from lodger_tools.runner.kept_output import KeptOutput
+from lodger_tools.runner.memory_rank import MemoryRank
 from lodger_tools.runner.memory_watch import MemoryWatch
 from lodger_tools.runner.operations import Operations
 from lodger_tools.runner.poll import READABLE, Poll
@@ -29,11 +30,11 @@ RUNNING_LIMIT = 32
 
 
 class Server:
-    def __init__(self, listener_fd: int, token: bytes, orphan_s: float) -> None:
+    def __init__(self, listener_fd: int, token: bytes, orphan_s: float, rank_fd: int) -> None:
         self._token = token
         self._orphan_s = orphan_s
         self._poll = Poll()
-        self._children = Children(self._poll)
+        self._children = Children(self._poll, MemoryRank(rank_fd))
         self._book = CallBook()
         self._memory = MemoryWatch(self._poll, self._children, self._book)
         self._doors = DoorBook()
