@@ -10,6 +10,7 @@ from typing import Final
 from lodger_daemon.memory.checkout_scripts import INSTALL, PRE_PUSH, RECEIVE, UPDATE, pre_commit
 from lodger_daemon.memory.core.commits import Identity
 from lodger_daemon.memory.core.pack import IN_PARTS, objects_in
+from lodger_daemon.memory.errors import TooLargeForABox
 from lodger_daemon.randomness import Rng
 from lodger_tools.box.contract import BoxCall, Boxes, BoxKey, BoxOutcome, ReadHead, RunProgram
 from lodger_tools.validator.findings import Finding, Rule
@@ -34,6 +35,8 @@ class CheckoutWord(StrEnum):
     IN_THE_WAY = "in_the_way"
     NO_FOLDER = "no_folder"
     FAILED = "failed"
+    TOO_LARGE = "too_large"
+    """Never said by a script: it was not started."""
 
 
 class NoPack(Enum):
@@ -114,20 +117,26 @@ class Checkout:
         """Make the repository with `commit`; a half-made one from a crash is finished."""
         following = (identity.name, identity.email, pre_commit(self._shared), PRE_PUSH)
         answer = CheckoutAnswer(CheckoutWord.FAILED, "there is nothing to install")
-        async for pack, last in _marking_the_last(packs):
-            answer = await self._script(box, INSTALL, (commit if last else "", *following), pack)
-            if answer.word is not CheckoutWord.RECEIVED:
-                return answer
+        try:
+            async for pack, last in _marking_the_last(packs):
+                answer = await self._script(box, INSTALL, (commit if last else "", *following), pack)
+                if answer.word is not CheckoutWord.RECEIVED:
+                    return answer
+        except TooLargeForABox as fault:
+            return CheckoutAnswer(CheckoutWord.TOO_LARGE, str(fault))
         return answer
 
     async def receive(self, box: BoxKey, packs: AsyncIterator[bytes], theirs: str = "") -> CheckoutAnswer:
         """Bring objects in; with `theirs`, name that commit as the other side of a conflict."""
         answer = CheckoutAnswer(CheckoutWord.FAILED, "there is nothing to bring in")
-        async for pack, last in _marking_the_last(packs):
-            stays = "packed" if objects_in(pack) >= _STAYS_PACKED else ""
-            answer = await self._script(box, RECEIVE, (theirs if last else "", stays), pack)
-            if answer.word is not CheckoutWord.RECEIVED:
-                return answer
+        try:
+            async for pack, last in _marking_the_last(packs):
+                stays = "packed" if objects_in(pack) >= _STAYS_PACKED else ""
+                answer = await self._script(box, RECEIVE, (theirs if last else "", stays), pack)
+                if answer.word is not CheckoutWord.RECEIVED:
+                    return answer
+        except TooLargeForABox as fault:
+            return CheckoutAnswer(CheckoutWord.TOO_LARGE, str(fault))
         return answer
 
     async def update(self, box: BoxKey, old: str, new: str, added: tuple[str, ...]) -> CheckoutAnswer:
@@ -145,7 +154,10 @@ class Checkout:
         said = outcome.data.decode("utf-8", "replace").strip().splitlines()
         word, _, detail = (said[-1] if said else "").partition(" ")
         try:
-            return CheckoutAnswer(CheckoutWord(word), _plain(detail[:500]))
+            known = CheckoutWord(word)
+            return CheckoutAnswer(
+                CheckoutWord.FAILED if known is CheckoutWord.TOO_LARGE else known, _plain(detail[:500])
+            )
         except ValueError:
             return CheckoutAnswer(CheckoutWord.FAILED, _plain(outcome.text[-300:]))
 

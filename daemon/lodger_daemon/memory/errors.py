@@ -5,6 +5,7 @@ MemoryFailure
 ├── GitFailed           a git of ours ended badly
 ├── RefMoved            another writer was faster
 ├── LockBusy            another process holds an agent's lock
+├── TooLargeForABox     what is published holds an object that no box takes
 └── WriterRefused       a background writer cannot be opened, or not be dealt with like that
 """
 
@@ -47,6 +48,22 @@ class LockBusy(MemoryFailure):
     """Another process has held the agent's lock for too long. Look for a second Lodger on the same state folder."""
 
     retryable = True
+
+
+class TooLargeForABox(MemoryFailure):
+    """One object, of a history that another program pushed, does not go into a box, so that no checkout can follow."""
+
+    def __init__(self, oid: str, limit_bytes: int) -> None:
+        super().__init__(oid, limit_bytes)
+        self.oid = oid
+        self.limit_bytes = limit_bytes
+
+    def __str__(self) -> str:
+        return (
+            f"the history holds an object, {self.oid[:12]}, of more than the {self.limit_bytes:,} bytes that a box"
+            " takes at once, so no checkout can have it. Have the history written anew without it where it came from,"
+            " then `lodger memory resolve --theirs`"
+        )
 
 
 class WriterSkip(StrEnum):

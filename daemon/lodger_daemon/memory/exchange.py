@@ -212,6 +212,8 @@ def with_checkout(state: SyncState, answer: CheckoutAnswer | None) -> SyncState:
         return replace(state, outcome=SyncOutcome.INVALID, detail="; ".join(state.invalid[:5]))
     if answer is not None and answer.word is CheckoutWord.IN_THE_WAY:
         return replace(state, outcome=SyncOutcome.IN_THE_WAY, detail=f"in the way of newer memory: {answer.detail}")
+    if answer is not None and answer.word is CheckoutWord.TOO_LARGE:
+        return replace(state, outcome=SyncOutcome.INVALID, detail=answer.detail)
     if answer is not None and answer.word is not CheckoutWord.UPDATED and answer.word is not CheckoutWord.INSTALLED:
         return replace(state, outcome=SyncOutcome.BUSY, detail=f"the checkout waits: {answer.word} {answer.detail}")
     if state.dirty and state.outcome is not SyncOutcome.PUSHED:

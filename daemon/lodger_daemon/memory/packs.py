@@ -4,11 +4,14 @@ Blocking; call under the lock."""
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
+from lodger_daemon.memory.errors import TooLargeForABox
 from lodger_daemon.memory.published import Published
+from lodger_tools.runner.wire import TO_RUNNER_PAYLOAD_LIMIT_BYTES
 
 PART_BYTES: Final = 16 * 1024 * 1024
 """A sixth of what a runner takes at once; some copies of a part are held for a moment."""
 
+BOX_TAKES_BYTES: Final = TO_RUNNER_PAYLOAD_LIMIT_BYTES
 Part: TypeAlias = tuple[str, ...]
 """Ids of objects."""
 
@@ -27,9 +30,16 @@ def parts_of(published: Published, include: Sequence[str], exclude: Sequence[str
 
 
 def part_pack(published: Published, part: Part) -> bytes:
-    """Raises: GitFailed."""
+    """Raises: TooLargeForABox, GitFailed."""
     listed = "".join(f"{oid}\n" for oid in part).encode()
-    return published.git.run("pack-objects", "--stdout", "-q", "--window=0", "--threads=1", stdin=listed)
+    argv = ("pack-objects", "--stdout", "-q", "--window=0", "--threads=1")
+    if len(part) > 1:
+        return published.git.run(*argv, stdin=listed)
+    # By itself it may have any size, up to that of a fetch, and is not to be held whole then.
+    pack = published.git.run_within(BOX_TAKES_BYTES, *argv, stdin=listed)
+    if pack is None:
+        raise TooLargeForABox(part[0], BOX_TAKES_BYTES)
+    return pack
 
 
 def _filled(lines: Sequence[str]) -> Iterator[Part]:

@@ -93,6 +93,8 @@ class AgentRoom:
         self._theirs: str | None = None
         """The other side of a conflict, once the checkout has it."""
         self._compiled: CompiledMemory | None = None
+        self._too_large: tuple[str, CheckoutAnswer] | None = None
+        """A published head that goes into no checkout, and why. What can be sent of it is not sent again in vain."""
         self._no_restore_before = 0.0
         self._no_packing_before = 0.0
         self._weighed: str | None = None
@@ -172,6 +174,8 @@ class AgentRoom:
             main, seen = self.published.head(), self.published.ref(CHECKOUT)
             if main is None or main == seen:
                 return None
+            if self._too_large is not None and self._too_large[0] == main:
+                return self._too_large[1]
             if seen is None:
                 return await self._install(box, main)
             if self._set_aside is None and self.tool_call_runs():
@@ -318,6 +322,8 @@ class AgentRoom:
     async def _restore(self, box: BoxKey, main: str | None) -> ImportReport:
         if main is None or self._clock.mono() < self._no_restore_before:
             return ImportReport(False, main)
+        if self._too_large is not None and self._too_large[0] == main:
+            return ImportReport(False, main)
         answer = await self._install(box, main)
         if answer.word is not CheckoutWord.INSTALLED:
             self._no_restore_before = self._clock.mono() + _RESTORE_AGAIN_S
@@ -344,11 +350,15 @@ class AgentRoom:
         answer = await self.checkout.install(box, main, self.packs((main,), ()), self.published.identity)
         if answer.word is CheckoutWord.INSTALLED:
             await self.local(self._set_checkout, main)
+        if answer.word is CheckoutWord.TOO_LARGE:
+            self._too_large = (main, answer)
         return answer
 
     async def _update(self, box: BoxKey, seen: str, main: str) -> CheckoutAnswer:
         added = await self.local(added_paths, self.published, seen, main)
         answer = await self.checkout.receive(box, self.packs((main,), (seen,)))
+        if answer.word is CheckoutWord.TOO_LARGE:
+            self._too_large = (main, answer)
         if answer.word is CheckoutWord.RECEIVED:
             self.published.seam("before updating the checkout")
             answer = await self.checkout.update(box, seen, main, added)

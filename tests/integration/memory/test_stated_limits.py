@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from lodger_daemon.memory import checkout, importing, published
+from lodger_daemon.memory import checkout, importing, packs, published
 from lodger_daemon.memory.contract import SyncOutcome
 from lodger_daemon.memory.core.pack import PackLimits
+from lodger_hub.git_host import repositories
 from lodger_hub.git_host.app import HostLimits
 from lodger_tools.validator.limits import DEFAULT_LIMITS
-from support.git_host_server import running_git_host
+from support.git_host_server import TOKEN, RunningHost, running_git_host
 from support.memory_conflicts import heard, in_order
 from support.memory_machines import AGENT, Machine, note, running_machine
 from support.plain_boxes import agent_git
@@ -46,6 +47,22 @@ def large_tree(folder: Path) -> None:
         (folder / "pictures" / f"p{number}.png").write_bytes(bytes(MIB))
 
 
+def deep(folder: Path) -> None:
+    place = folder.joinpath(*"abcdefghijklmnopq"[: DEFAULT_LIMITS.depth + 1])
+    place.mkdir(parents=True)
+    (place / "deep.txt").touch()
+
+
+def long_path(folder: Path) -> None:
+    place = folder.joinpath(*["p" * 150] * 4)
+    place.mkdir(parents=True)
+    (place / "far.txt").touch()
+
+
+def long_name(folder: Path) -> None:
+    (folder / ("n" * (DEFAULT_LIMITS.name_bytes + 1))).touch()
+
+
 def large_at_once(folder: Path) -> None:
     (folder / "pictures").mkdir()
     for number in range(PackLimits().total_bytes // MIB + 1):
@@ -61,6 +78,9 @@ def large_at_once(folder: Path) -> None:
         (large_core, "the core memory has"),
         (many_files, "at most 10000 are allowed"),
         (large_tree, "at most 268435456 are allowed"),
+        (deep, "in more than 16 folders in each other"),
+        (long_path, "the path is longer than 512 bytes"),
+        (long_name, "the name is longer than 200 bytes"),
         (large_at_once, "more than 100,663,296 bytes at once: take the commit back"),
     ],
 )
@@ -83,13 +103,23 @@ async def test_nor_is_what_a_box_is_not_let_to_send(tmp_path: Path, monkeypatch:
     await past_a_limit(tmp_path, lambda folder: (folder / "x.md").write_text(note("x")), words)
 
 
-async def past_a_limit(tmp_path: Path, write: Callable[[Path], object], words: str) -> None:
+async def test_a_message_past_its_limit_is_not_published_either(tmp_path: Path) -> None:
+    message = "m" * DEFAULT_LIMITS.message_bytes
+    await past_a_limit(
+        tmp_path,
+        lambda folder: (folder / "x.md").write_text(note("x")),
+        "the message is longer than 65536 bytes",
+        message,
+    )
+
+
+async def past_a_limit(tmp_path: Path, write: Callable[[Path], object], words: str, message: str = "too much") -> None:
     async with running_machine(tmp_path / "a") as one:
         before, text = one.published.head(), (await one.memory.compiled(AGENT)).text
         one.boxes.limit_s = 60.0
         write(one.checkout)
         agent_git(one.checkout, "add", "-A")
-        agent_git(one.checkout, "commit", "-q", "--no-verify", "-m", "too much")
+        agent_git(one.checkout, "commit", "-q", "--no-verify", "-m", message)
         report = await one.bring_in()
         assert (report.moved, "NOT published" in report.text, words in report.text) == (False, True, True), report.text
         status = await one.end_turn()
@@ -150,3 +180,70 @@ async def test_a_memory_that_fills_its_place_at_the_hub_is_told_of_and_still_rea
                 assert two.published.head() == hub.host.head(AGENT)
             finally:
                 await two.memory.aclose()
+
+
+async def test_a_hub_that_takes_no_more_memories_says_so_and_turns_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repositories, "MAX_REPOSITORIES", 1)
+    with running_git_host(tmp_path / "hub") as hub:
+        hub.host.sharing.create("team")
+        async with running_machine(tmp_path / "a", hub) as one:
+            for number in range(2):
+                head = one.commit(f"n{number}.md", note(f"{number}"))
+                assert (await one.bring_in()).head == head
+                status = await one.end_turn()
+                assert (status.outcome, status.head) == (SyncOutcome.PUSH_FAILED, head)
+                assert "holds 1 memories, which is all it takes" in status.detail
+                assert "holds 1 memories" in one.memory.reminders(AGENT)[0]
+            monkeypatch.undo()
+            assert (await one.end_turn()).outcome is SyncOutcome.PUSHED
+            in_order(one)
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+async def test_a_history_with_an_object_that_no_box_takes_is_told_of_and_turns_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_new: bool
+) -> None:
+    monkeypatch.setattr(packs, "PART_BYTES", 200_000)
+    monkeypatch.setattr(packs, "BOX_TAKES_BYTES", 400_000)
+    with running_git_host(tmp_path / "hub") as hub:
+        async with running_machine(tmp_path / "a", hub) as one, running_machine(tmp_path / "b", hub, False) as two:
+            await one.end_turn()
+            if not is_new:
+                await two.memory.prepare(AGENT, None)
+            pushed = with_another_program(tmp_path / "clone", hub)
+            if is_new:
+                await two.memory.prepare(AGENT, None)
+                await two.end_turn()
+            else:
+                await heard(two, hub)
+            assert two.memory.status(AGENT).outcome is SyncOutcome.INVALID
+            told = two.memory.status(AGENT).detail
+            assert "more than the 400,000 bytes that a box takes" in told
+            assert "`lodger memory resolve --theirs`" in told
+            assert two.published.head() == pushed
+            assert "small.md" in (await two.memory.compiled(AGENT)).text
+            if not is_new:
+                mine = two.commit("mine.md", note("mine"))
+                assert (await two.bring_in()).moved
+                assert (await two.end_turn()).outcome is SyncOutcome.INVALID
+                assert agent_git(hub.host._repositories.path(AGENT), "show", "main:mine.md") == note("mine").strip()
+                assert agent_git(two.checkout, "rev-parse", "main") == mine
+            assert two.fsck() == ""
+
+
+def with_another_program(place: Path, hub: RunningHost) -> str:
+    """A large file is committed and removed again, which leaves a valid memory with it in the history."""
+    url = hub.url(AGENT).replace("://", f"://letta:{TOKEN}@")
+    agent_git(place.parent, "clone", "-q", url, str(place))
+    (place / "large.bin").write_bytes(random.Random(3).randbytes(1_500_000))
+    identity = ("-c", "user.name=c", "-c", "user.email=c@d")
+    agent_git(place, "add", "-A")
+    agent_git(place, *identity, "commit", "-q", "-m", "large")
+    (place / "large.bin").unlink()
+    (place / "small.md").write_text(note("small"))
+    agent_git(place, "add", "-A")
+    agent_git(place, *identity, "commit", "-q", "-m", "small")
+    agent_git(place, "push", "-q", "origin", "main")
+    return agent_git(place, "rev-parse", "main")

@@ -213,8 +213,8 @@ class TreeValidator:
         if other != name:
             text = f"the same name as {other} where letter case or spelling forms do not count"
             total.findings.append(Finding(path, Rule.NAME, text))
-        if not _fits(path, self._limits):
-            total.findings.append(Finding(path, Rule.NAME, "the path is too long or too deep"))
+        if too_far := _path_fault(path, self._limits):
+            total.findings.append(Finding(path, Rule.NAME, too_far))
         elif entry.mode == MODE_FOLDER:
             self._subfolder(entry, _role_below(role, name), path, name, total)
         elif entry.mode in {MODE_FILE, MODE_PROGRAM}:
@@ -302,8 +302,13 @@ def _named(entries: tuple[Entry, ...], name: str) -> Entry | None:
     return next((entry for entry in entries if entry.name == raw), None)
 
 
-def _fits(path: str, limits: Limits) -> bool:
-    return len(path.encode()) <= limits.path_bytes and path.count("/") <= limits.depth
+def _path_fault(path: str, limits: Limits) -> str:
+    """Empty when it may be this long and lie this deep."""
+    if len(path.encode()) > limits.path_bytes:
+        return f"the path is longer than {limits.path_bytes} bytes"
+    if path.count("/") > limits.depth:
+        return f"it lies in more than {limits.depth} folders in each other"
+    return ""
 
 
 def _role_below(role: _Role, name: str) -> _Role:
