@@ -8,6 +8,7 @@ import contextlib
 import os
 import secrets
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -44,7 +45,7 @@ class Groups:
 
 @cache
 def groups_here() -> Groups | None:
-    """None where no controller can be had. Looked up once; removes what ended boxes left."""
+    """None where no controller can be had. Looked up once."""
     try:
         own, mounts = Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
     except OSError:
@@ -66,10 +67,48 @@ def open_groups(base: Base, *, wanted: tuple[str, ...] = WANTED) -> Groups | Non
         had = Path(base.path, "cgroup.subtree_control").read_text().split()
     except OSError:
         return None
-    for left in Path(base.path).glob(f"{PREFIX}*"):
-        remove_group(str(left))
     controllers = frozenset(had) & frozenset(wanted)
     return Groups(base.path, controllers) if controllers or not wanted else None
+
+
+@cache
+def remove_left_groups() -> None:
+    """Of boxes that ended while nobody looked; once, before this process makes any. Only for who has the boxes of this
+    machine: to anybody else, the group of a box that is about to start is an empty one too."""
+    groups = groups_here()
+    if groups is not None:
+        remove_empty_groups(groups)
+
+
+def remove_empty_groups(groups: Groups) -> None:
+    for left in Path(groups.base).glob(f"{PREFIX}*"):
+        remove_group(str(left))
+
+
+@dataclass(slots=True)
+class BoxGroup:
+    path: str = ""
+    """Empty where there is none."""
+    fd: int | None = None
+    """The door: who writes 0 into it is in the group from then on."""
+    kept: bool = False
+    """It stays when the block is left."""
+
+
+@contextlib.contextmanager
+def group_for(limits: BoxLimits) -> Iterator[BoxGroup]:
+    """A new one for a box, where there are any. Ended with the block unless it is `kept`."""
+    groups = groups_here()
+    group = BoxGroup(groups.make(limits) if groups is not None else "")
+    try:
+        if group.path:
+            group.fd = os.open(f"{group.path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+        yield group
+    finally:
+        if group.fd is not None:
+            os.close(group.fd)
+        if not group.kept:
+            end_group(group.path)
 
 
 def _hand_down(group: str, wanted: tuple[str, ...]) -> None:
@@ -82,11 +121,6 @@ def _hand_down(group: str, wanted: tuple[str, ...]) -> None:
 def limits_in_words() -> str:
     found = groups_here()
     return in_words(found.controllers if found is not None else frozenset())
-
-
-def door_of(group: str) -> int:
-    """A descriptor: who writes 0 into it is in the group from then on. Raises: OSError."""
-    return os.open(f"{group}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
 
 
 def memory_kills(group: str) -> int:

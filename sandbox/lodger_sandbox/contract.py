@@ -50,6 +50,8 @@ class BoxLimits:
     nice: int = 5
     """Of everything in the box: the daemon and what a person does by hand come first. At 5 the kernel gives a process a
     third of what one at 0 gets beside it (sched(7): a factor of 1.25 a step)."""
+    processors: float = 0.0
+    """The box keeps no more of them busy, where there are control groups; 0: no limit."""
 
 
 @dataclass(frozen=True, slots=True)

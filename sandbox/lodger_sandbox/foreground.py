@@ -12,6 +12,7 @@ from types import FrameType
 from typing import IO, Final
 
 from lodger_sandbox.access import workspace_access
+from lodger_sandbox.cgroups import group_for
 from lodger_sandbox.contract import BoxRequest, SandboxUnavailable
 from lodger_sandbox.core.bwrap_arguments import Style
 from lodger_sandbox.core.make_policy import Program
@@ -65,13 +66,23 @@ def run_with_policy(
 ) -> int:
     """As `run_in_box`, under a policy made before. After `limit_s` the box is killed and SandboxUnavailable raised."""
     ignored = tuple(int(number) for number in _FROM_TERMINAL)
-    with prepared_box(policy, request, Style(detached=False), ignored_signals=ignored, rewrite=rewrite) as prepared:
+    with (
+        group_for(policy.limits) as group,
+        prepared_box(
+            policy,
+            request,
+            Style(detached=False),
+            group_fd=group.fd,
+            ignored_signals=ignored,
+            rewrite=rewrite,
+        ) as prepared,
+    ):
         process = subprocess.Popen(
             prepared.launcher,
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            pass_fds=prepared.inherited,
+            pass_fds=(*prepared.inherited, *((group.fd,) if group.fd is not None else ())),
             env={},
             cwd="/",
         )

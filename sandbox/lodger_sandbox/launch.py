@@ -9,10 +9,9 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Final
 
-from lodger_sandbox.cgroups import door_of, end_group, groups_here
+from lodger_sandbox.cgroups import group_for, remove_left_groups
 from lodger_sandbox.contract import BoxRequest, DetachedBox, RunnerStart, SandboxUnavailable
 from lodger_sandbox.core.bwrap_arguments import Style
 from lodger_sandbox.core.make_policy import Program
@@ -58,7 +57,8 @@ def start_with_policy(
         gate_read_fd, gate_write_fd = os.pipe()
         opened.callback(os.close, gate_read_fd)
         gate = opened.enter_context(open(gate_write_fd, "wb", buffering=0))
-        group = opened.enter_context(_group_of(policy))
+        remove_left_groups()
+        group = opened.enter_context(group_for(policy.limits))
         prepared = opened.enter_context(
             prepared_box(
                 policy, request, Style(detached=True), gate_fd=gate_read_fd, group_fd=group.fd, rewrite=rewrite
@@ -78,29 +78,6 @@ def start_with_policy(
         group.kept = True
         _close_errors(errors_fd)
         return DetachedBox(outer_pid, runner_pid, start_ticks, group.path)
-
-
-@dataclass(slots=True)
-class _Group:
-    path: str = ""
-    fd: int | None = None
-    kept: bool = False
-
-
-@contextmanager
-def _group_of(policy: Policy) -> Iterator[_Group]:
-    """A control group for the box, where there are any; a start that failed leaves none."""
-    groups = groups_here()
-    group = _Group(groups.make(policy.limits) if groups is not None else "")
-    try:
-        if group.path:
-            group.fd = door_of(group.path)
-        yield group
-    finally:
-        if group.fd is not None:
-            os.close(group.fd)
-        if not group.kept:
-            end_group(group.path)
 
 
 class _Outer:

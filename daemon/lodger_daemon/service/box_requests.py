@@ -20,7 +20,7 @@ from lodger_daemon.service.folder_boxes import PERSON
 from lodger_daemon.service.installation import installation_folders
 from lodger_daemon.service.persons_git import persons_identity
 from lodger_daemon.service.settings import Settings
-from lodger_sandbox.contract import BoxRequest, BoxUser, Mount, SandboxUnavailable, WrittenFile
+from lodger_sandbox.contract import BoxLimits, BoxRequest, BoxUser, Mount, SandboxUnavailable, WrittenFile
 from lodger_sandbox.core.policy import PolicyRefused
 from lodger_sandbox.users import WorkspaceRefused, box_user
 from lodger_tools.box.contract import BoxKey, BoxProfile
@@ -150,6 +150,7 @@ class BoxRequests:
             masks=(str(self._paths.config), str(self._paths.state)),
             installation=self._installation,
             environment={**self._base_environment(), **more},
+            limits=BoxLimits(processors=self._settings.machine.box_processors),
         )
 
     def _with_git(self, request: BoxRequest, agent: Identity | None) -> BoxRequest:

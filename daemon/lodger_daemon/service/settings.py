@@ -41,6 +41,8 @@ class MachineSettings(_Section):
     """The folder agents work in when nobody names one."""
     box_user: str = "lodger"
     """As root, the system user that boxes run as."""
+    box_processors: Annotated[float, Field(ge=0.0, strict=False, allow_inf_nan=False)] = 0.0
+    """Each box keeps no more of them busy, where it has a control group; 0: as many as there are."""
 
 
 class HubSettings(_Section):

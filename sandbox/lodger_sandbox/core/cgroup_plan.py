@@ -20,6 +20,8 @@ ROOM: Final = 8
 kernel does."""
 CPU_WEIGHT: Final = 50
 """Half of what everything else on the machine has by itself (100)."""
+CPU_PERIOD_US: Final = 100_000
+"""The kernel's own: within each, a box has its share of time."""
 RUNNER_PROCESSES: Final = 8
 """bwrap and the runner, beside what a box may start."""
 _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
@@ -83,6 +85,8 @@ def limit_files(limits: BoxLimits, controllers: Set[str]) -> tuple[tuple[str, st
         files.append(("pids.max", str(limits.processes + RUNNER_PROCESSES)))
     if "cpu" in controllers:
         files.append(("cpu.weight", str(CPU_WEIGHT)))
+        if limits.processors:
+            files.append(("cpu.max", f"{round(limits.processors * CPU_PERIOD_US)} {CPU_PERIOD_US}"))
     return tuple(files)
 
 

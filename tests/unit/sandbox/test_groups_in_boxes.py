@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lodger_sandbox.cgroups import door_of, end_group, open_groups
+from lodger_sandbox.cgroups import end_group, open_groups, remove_empty_groups
 from lodger_sandbox.contract import BoxLimits
 from lodger_sandbox.core.cgroup_plan import Base, find_base, in_words, limit_files
 from support.groups_machine import As, run_there
@@ -55,6 +55,7 @@ def test_what_is_written_into_a_group() -> None:
         "cpu.weight": "50",
     }
     assert limit_files(limits, frozenset()) == ()
+    assert dict(limit_files(BoxLimits(processors=1.5), {"cpu"}))["cpu.max"] == "150000 100000"
     larger_folders = BoxLimits(memory_bytes=80 * MIB, tmp_bytes=100 * MIB, home_bytes=100 * MIB)
     assert dict(limit_files(larger_folders, {"memory"}))["memory.max"] == str(410 * MIB), "full folders do not reach it"
 
@@ -70,7 +71,7 @@ def test_a_group_here_is_joined_and_killed_as_a_whole() -> None:
     group = groups.make(BoxLimits())
     left = groups.make(BoxLimits())
     try:
-        fd = door_of(group)
+        fd = os.open(f"{group}/cgroup.procs", os.O_WRONLY)
         pid = os.fork()
         if pid == 0:
             os.write(fd, b"0")
@@ -79,7 +80,9 @@ def test_a_group_here_is_joined_and_killed_as_a_whole() -> None:
         os.close(fd)
         while len(Path(group, "cgroup.procs").read_text().split()) < 3:
             pass
-        open_groups(Base(mounted[0], "lodger-test"), wanted=())
+        again = open_groups(Base(mounted[0], "lodger-test"), wanted=())
+        assert again is not None and Path(left).exists(), "to look takes nothing away: it may be about to be joined"
+        remove_empty_groups(again)
         assert Path(group).exists() and not Path(left).exists(), "what is in use stays; what an ended box left goes"
         end_group(group)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -9
@@ -106,8 +109,12 @@ def test_a_box_is_limited_as_a_whole(there: list[dict[str, Any]], number: int, b
     assert told["base"] == base
     most = (96 + 96 // 8) * MIB
     assert told["files"] == {
-        "memory.max": str(most), "memory.swap.max": "0", "pids.max": "48", "cpu.weight": "50"
+        "memory.max": str(most), "memory.swap.max": "0", "pids.max": "48", "cpu.weight": "50",
+        "cpu.max": "90000 100000",
     }  # fmt: skip
+    assert told["throttled"] > 0
+    assert told["by_hand"] == {"memory.max": str(most), "pids.max": "48", "cpu.max": "90000 100000", "members": 3}
+    assert told["after_by_hand"] == [7, 1], "its group ends with it"
     assert told["members"] == ["bwrap", "python3.11"]
     assert told["inside"] == [0, "0::/\n5\n"], "it sees no group of the machine, and yields to the daemon"
     assert told["full_folders"] == 0, "full private folders leave room to work, and to remove them"
