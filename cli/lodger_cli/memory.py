@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from lodger_cli.memory_outcomes import GOOD, last_sync, meaning
 from lodger_cli.places import local_daemon
 from lodger_cli.processes import StartError
 from lodger_cli.runtime import agent_or_first
-from lodger_cli.terminal import Exit, age, fail, failure_code, for_terminal, last_sync, note, say, say_json, write_out
+from lodger_cli.terminal import Exit, age, fail, failure_code, for_terminal, note, say, say_json, write_out
 from lodger_cli.wire import Frame, WireError
 
 SYNC_WAIT_S: Final = 60.0
 """The longest the daemon waits for a sync that a person watches."""
-_GOOD: Final = frozenset({"clean", "pushed", "dirty"})
 _KEPT: Final = {
     "conflict": "side(s) of conflicts",
     "rescue": "side(s) of replaced histories",
@@ -107,7 +107,7 @@ def _end(answer: Frame, *, as_json: bool, conflict_is_failure: bool = True) -> N
         say_json(_facts(answer) | {key: answer[key] for key in ("settled", "left") if key in answer})
     else:
         _say_status(answer)
-    if outcome not in _GOOD and (conflict_is_failure or outcome != "conflict"):
+    if outcome not in GOOD and (conflict_is_failure or outcome != "conflict"):
         raise SystemExit(int(Exit.FAILED))
 
 
@@ -118,10 +118,10 @@ def _facts(answer: Frame) -> Frame:
 
 def _say_status(answer: Frame) -> None:
     sync = answer["sync"]
-    at = sync.get("at")
     say(f"Agent      {answer['agent_id']}")
     say(f"Published  {sync['head'] or 'nothing yet'}")
-    say(f"Last sync  {last_sync(sync['outcome'], None if at is None else time.time() - at)}")
+    say(f"Last sync  {last_sync(sync, time.time())}")
+    say(f"           {meaning(sync)}")
     say(f"Unsynced   {sync['ahead']} commit(s)")
     if sync.get("detail"):
         say(for_terminal(f"           {sync['detail']}"))
@@ -171,8 +171,8 @@ def _say_choices(answer: Frame, shared: str, *, as_json: bool) -> None:
     for path in conflict["paths"]:
         say(for_terminal(f"  {path}"))
     say(f"To look:    lodger memory show{which} PATH --at {ours}, and --at {theirs}")
-    for option, meaning in _SIDES.items():
-        say(f"To decide:  {command} [PATH…] --{option}   {meaning}")
+    for option, side in _SIDES.items():
+        say(f"To decide:  {command} [PATH…] --{option}   {side}")
     say(f"            {command} PATH --file FILE   what FILE holds")
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from lodger_cli.hub_api import hub_of_this_machine
 from lodger_cli.memory import ask_daemon
+from lodger_cli.memory_outcomes import last_sync, meaning
 from lodger_cli.places import local_daemon
 from lodger_cli.processes import StartError
 from lodger_cli.runtime import agent_or_first
-from lodger_cli.terminal import Exit, confirmed, fail, failure_code, for_terminal, last_sync, say, say_json
+from lodger_cli.terminal import Exit, confirmed, fail, failure_code, for_terminal, say, say_json
 from lodger_cli.wire import WireError
 from lodger_protocol.shared_names import shared_name_fault
 
@@ -101,10 +102,10 @@ def shared(agent: str, *, as_json: bool) -> None:
 
 
 def _say_one(one: dict[str, Any]) -> None:
-    at = one["at"]
-    synced = last_sync(one["outcome"], None if at is None else time.time() - at)
+    synced = last_sync(one, time.time())
     say(f"{one['name']}  {one['permissions']}, at {one['place']}")
     say(f"           {synced}, {one['ahead']} commit(s) unsynced")
+    say(f"           {meaning(one)}")
     if one["detail"]:
         say(for_terminal(f"           {one['detail']}"))
     if one["conflict"]:

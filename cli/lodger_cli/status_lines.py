@@ -3,7 +3,8 @@
 from typing import Any, Final
 
 from lodger_cli.checks.running import jump_words
-from lodger_cli.terminal import age, last_sync, span
+from lodger_cli.memory_outcomes import last_sync
+from lodger_cli.terminal import age, span
 
 Facts = dict[str, Any]
 _INDENT: Final = " " * 11
@@ -170,13 +171,13 @@ def _agent(agent: Facts, now: float) -> list[str]:
     served = "" if agent["model_served"] else " (nobody serves it here)"
     lines = [
         f"Agent      {agent['name']} ({agent['id']}), {agent['model']}{served}",
-        f"{_INDENT}memory {_last_sync(memory, now)}, {memory['ahead']} commit(s) unsynced",
+        f"{_INDENT}memory {last_sync(memory, now)}, {memory['ahead']} commit(s) unsynced",
     ]
     return [*lines, *([f"{_INDENT}{memory['detail']}"] if memory["detail"] else [])]
 
 
 def _shared_memory(one: Facts, now: float) -> list[str]:
-    how = f"{_last_sync(one, now)}, {one['ahead']} commit(s) unsynced"
+    how = f"{last_sync(one, now)}, {one['ahead']} commit(s) unsynced"
     lines = [f"Shared     {one['name']} of {one['agent_id']} ({one['permissions']}): {how}"]
     return [*lines, *([f"{_INDENT}{one['detail']}"] if one["detail"] else [])]
 
@@ -190,10 +191,6 @@ def _memory_writer(one: Facts, now: float) -> str:
 
 def _doubt(git: Facts) -> str:
     return "" if git["verdict"] == "ok" else " (`lodger doctor` says more)"
-
-
-def _last_sync(memory: Facts, now: float) -> str:
-    return last_sync(memory["outcome"], None if memory["at"] is None else max(0.0, now - memory["at"]))
 
 
 def _ago(at: float | None, now: float) -> str:

@@ -124,11 +124,6 @@ def age(seconds: float | None) -> str:
     return "never" if seconds is None else f"{span(seconds)} ago"
 
 
-def last_sync(outcome: str, seconds: float | None) -> str:
-    """How the last sync of a memory ended, and how long ago that was."""
-    return "no sync yet" if seconds is None and outcome == "skipped" else f"{outcome} {age(seconds)}"
-
-
 def span(seconds: float) -> str:
     """A length of time, in words."""
     for size, name in ((86400, "d"), (3600, "h"), (60, "min")):

@@ -34,6 +34,8 @@ class SyncStatus:
     """Published commits the remote is not known to have."""
     at: WallTime | None
     detail: str = ""
+    since: WallTime | None = None
+    """When the first of the syncs that have all ended like this one did."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from lodger_daemon.memory.core.sync_state import (
     MAX_STATE_BYTES,
     Conflict,
     SyncState,
+    dated,
     state_from_json,
     state_to_json,
     subject_of,
@@ -123,7 +124,7 @@ class AgentRoom:
 
         What has been done is told as it is even then; the repositories themselves hold everything that matters.
         """
-        self.state = state
+        self.state = state = dated(self.state, state)
         if state == self._stored:
             return
         try:

@@ -11,7 +11,7 @@ from lodger_daemon.identity import AgentId
 from lodger_daemon.memory.checkout import CheckoutAnswer, CheckoutWord
 from lodger_daemon.memory.contract import SyncOutcome, SyncStatus
 from lodger_daemon.memory.core.remote_answers import again_wait_s
-from lodger_daemon.memory.core.sync_state import SyncState
+from lodger_daemon.memory.core.sync_state import SyncState, dated
 from lodger_daemon.memory.exchange import QUIET, Exchange, Exchanged, joined_state, noting_import, with_checkout
 from lodger_daemon.memory.founding import Adopted, AdoptResult, NotThere, adopt
 from lodger_daemon.memory.published import CHECKOUT, REMOTE, Published
@@ -150,7 +150,8 @@ class RepositorySync:
     def status(self) -> SyncStatus:
         state = self.room.state
         at = None if state.at_s is None else WallTime(state.at_s)
-        return SyncStatus(state.outcome, self.room.published.head(), state.ahead, at, state.detail)
+        since = None if state.since_s is None else WallTime(state.since_s)
+        return SyncStatus(state.outcome, self.room.published.head(), state.ahead, at, state.detail, since)
 
     def _stale(self) -> bool:
         seen = self.room.published.ref(REMOTE)
@@ -172,13 +173,14 @@ class RepositorySync:
             except Exception as fault:  # noqa: BLE001 - one broken repository must not end syncing; the fault is shown
                 _log.exception("the memory sync of %s failed", self.room.published.folder)
                 state = self.room.state
-                self.room.state = replace(
+                failed = replace(
                     state,
                     outcome=SyncOutcome.PUSH_FAILED,
                     detail=f"{type(fault).__name__}: {fault}"[:400],
                     failures=state.failures + 1,
                     at_s=self._clock.wall(),
                 )
+                self.room.state = dated(state, failed)
         self._later = asyncio.create_task(self._afterwards(), name=f"memory rest {self.room.published.folder.name}")
 
     async def _sync(self, box: BoxKey | None, fetch: bool) -> None:

@@ -268,5 +268,6 @@ def sync_facts(sync: SyncStatus) -> JsonObject:
         "head": sync.head,
         "ahead": sync.ahead,
         "at": sync.at,
+        "since": sync.since,
         "detail": sync.detail,
     }

@@ -230,7 +230,16 @@ async def test_a_history_with_an_object_that_no_box_takes_is_told_of_and_turns_g
                 assert (await two.end_turn()).outcome is SyncOutcome.INVALID
                 assert agent_git(hub.host._repositories.path(AGENT), "show", "main:mine.md") == note("mine").strip()
                 assert agent_git(two.checkout, "rev-parse", "main") == mine
+            # What can be sent of it is not sent again and again.
+            scripts = sent(two)
+            assert (await two.end_turn()).outcome is SyncOutcome.INVALID
+            assert sent(two) == scripts > 0
             assert two.fsck() == ""
+
+
+def sent(machine: Machine) -> int:
+    """How many packs went into its boxes."""
+    return sum(argv[0] == "/bin/sh" for argv in machine.boxes.programs)
 
 
 def with_another_program(place: Path, hub: RunningHost) -> str:
@@ -243,6 +252,8 @@ def with_another_program(place: Path, hub: RunningHost) -> str:
     agent_git(place, *identity, "commit", "-q", "-m", "large")
     (place / "large.bin").unlink()
     (place / "small.md").write_text(note("small"))
+    for number in range(3):
+        (place / f"part{number}.txt").write_bytes(random.Random(number).randbytes(75_000).hex().encode())
     agent_git(place, "add", "-A")
     agent_git(place, *identity, "commit", "-q", "-m", "small")
     agent_git(place, "push", "-q", "origin", "main")

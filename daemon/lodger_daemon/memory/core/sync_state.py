@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from lodger_daemon.memory.contract import SyncOutcome
@@ -40,6 +40,14 @@ class SyncState:
     """Paths with changes that nobody committed, as of the last turn's end."""
     failures: int = 0
     """Failed syncs in a row."""
+    since_s: float | None = None
+    """When the first of the syncs that have all ended like this one did."""
+
+
+def dated(before: SyncState, after: SyncState) -> SyncState:
+    """`after`, with since when it has been so."""
+    goes_on = before.outcome is after.outcome and before.since_s is not None
+    return replace(after, since_s=before.since_s if goes_on else after.at_s)
 
 
 def state_to_json(state: SyncState) -> str:
@@ -61,6 +69,7 @@ def state_from_json(text: str) -> SyncState:
             invalid_commit=stored["invalid_commit"],
             dirty=tuple(map(str, stored["dirty"])),
             failures=int(stored["failures"]),
+            since_s=stored.get("since_s"),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return SyncState()
