@@ -91,6 +91,7 @@ class BoxGroup:
     """Empty where there is none."""
     fd: int | None = None
     """The door: who writes 0 into it is in the group from then on."""
+    counts_memory: bool = False
     kept: bool = False
     """It stays when the block is left."""
 
@@ -103,6 +104,7 @@ def group_for(limits: BoxLimits) -> Iterator[BoxGroup]:
     try:
         if group.path:
             group.fd = os.open(f"{group.path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+            group.counts_memory = groups is not None and "memory" in groups.controllers
         yield group
     finally:
         if group.fd is not None:

@@ -72,7 +72,7 @@ def run_with_policy(
             policy,
             request,
             Style(detached=False),
-            group_fd=group.fd,
+            group=group,
             ignored_signals=ignored,
             rewrite=rewrite,
         ) as prepared,
@@ -82,7 +82,7 @@ def run_with_policy(
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            pass_fds=(*prepared.inherited, *((group.fd,) if group.fd is not None else ())),
+            pass_fds=prepared.inherited,
             env={},
             cwd="/",
         )

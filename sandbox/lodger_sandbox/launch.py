@@ -60,13 +60,10 @@ def start_with_policy(
         remove_left_groups()
         group = opened.enter_context(group_for(policy.limits))
         prepared = opened.enter_context(
-            prepared_box(
-                policy, request, Style(detached=True), gate_fd=gate_read_fd, group_fd=group.fd, rewrite=rewrite
-            )
+            prepared_box(policy, request, Style(detached=True), gate_fd=gate_read_fd, group=group, rewrite=rewrite)
         )
         deadline_mono = time.monotonic() + START_LIMIT_S
-        inherited = (gate_read_fd, *((group.fd,) if group.fd is not None else ()))
-        outer_pid = _start_launcher(prepared, request, runner, inherited, errors_fd)
+        outer_pid = _start_launcher(prepared, request, runner, (gate_read_fd,), errors_fd)
         # Taken while bwrap waits at the gate, so the descriptor names that process and no other.
         outer = opened.enter_context(_killed_unless_kept(outer_pid))
         gate.write(b"!")

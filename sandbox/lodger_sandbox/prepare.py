@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from lodger_sandbox.cgroups import BoxGroup
 from lodger_sandbox.contract import BoxRequest, Mount, SandboxUnavailable
 from lodger_sandbox.core.bwrap_arguments import ByDescriptor, ByPath, Source, Style, render_bwrap
 from lodger_sandbox.core.make_policy import Program, make_policy, paths_to_look_at
@@ -80,11 +81,11 @@ def prepared_box(
     style: Style,
     *,
     gate_fd: int | None = None,
-    group_fd: int | None = None,
+    group: BoxGroup,
     ignored_signals: Sequence[int] = (),
     rewrite: Rewrite | None = None,
 ) -> Iterator[Prepared]:
-    """Open all a box needs and write its plan; `group_fd` is the door of its control group.
+    """Open all a box needs and write its plan.
 
     Raises: SandboxUnavailable.
     """
@@ -94,7 +95,9 @@ def prepared_box(
     _make_missing_masks(policy)
     with ExitStack() as opened:
         sources = _Sources(opened, as_root=os.geteuid() == 0, by_descriptor=binds_descriptors(bwrap))
-        seccomp_fd = _memory_file(opened, "filter", filter_program(this_architecture()))
+        seccomp_fd = _memory_file(
+            opened, "filter", filter_program(this_architecture(), memory_is_counted=group.counts_memory)
+        )
         info_read_fd, info_write_fd = os.pipe()
         pid_read_fd, pid_write_fd = os.pipe()
         limited_read_fd, limited_write_fd = os.pipe()
@@ -116,7 +119,7 @@ def prepared_box(
         words = [
             *_user_words(request, sources),
             *access,
-            *((f"group={group_fd}",) if group_fd is not None else ()),
+            *((f"group={group.fd}",) if group.fd is not None else ()),
             f"nice={policy.nice}",
             *(f"close={descriptor}" for descriptor in sources.not_for_bwrap),
             *_limit_words(policy),
@@ -139,6 +142,7 @@ def prepared_box(
                 limited_write_fd,
                 *held,
                 *written,
+                *((group.fd,) if group.fd is not None else ()),
                 *sources.descriptors,
             ),
             info_read_fd=info_read_fd,

@@ -14,7 +14,9 @@ from lodger_sandbox.core.syscall_tables import (
     MODE_CALLS,
     NAMESPACE_CALLS,
     PRETENDED_MISSING,
+    SET_SOCKET_OPTION,
     SOCKET,
+    UNCOUNTED_FILES,
     Architecture,
     ModeCall,
 )
@@ -32,6 +34,7 @@ ALLOW: Final = 0x7FFF0000
 _ERRNO: Final = 0x00050000
 REFUSED: Final = _ERRNO | 1  # EPERM
 MISSING: Final = _ERRNO | 38  # ENOSYS
+WITHOUT_EFFECT: Final = _ERRNO | 0
 
 # linux/audit.h
 _AUDIT_ARCHITECTURE: Final = {Architecture.X86_64: 0xC000003E, Architecture.AARCH64: 0xC00000B7}
@@ -51,6 +54,9 @@ DENIED_IOCTLS: Final = (0x5412, 0x541C, 0x5423)
 """TIOCSTI and TIOCLINUX push input into a terminal; TIOCSETD loads line disciplines."""
 ALLOWED_FAMILIES: Final = (1, 2, 10, 16)
 """AF_UNIX, AF_INET, AF_INET6, AF_NETLINK."""
+SOCKET_LEVEL: Final = 1
+BUFFER_OPTIONS: Final = (7, 8)
+"""SO_SNDBUF and SO_RCVBUF: up to twice net.core.wmem_max, 8 MiB a socket on some machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +70,13 @@ class _Step:
         return struct.pack("<HBBI", self.code, self.if_true, self.if_false, self.value)
 
 
-def filter_program(architecture: Architecture) -> bytes:
-    """The program as the kernel and bwrap take it: 8 bytes an instruction."""
+def filter_program(architecture: Architecture, *, memory_is_counted: bool) -> bytes:
+    """The program as the kernel and bwrap take it: 8 bytes an instruction.
+
+    Args:
+        memory_is_counted: by a control group, wherever it lies. Otherwise there are no memory files, and buffers of
+            sockets keep the size that they are born with, so that their number says how much they hold at most.
+    """
     steps = [
         _load(_ARCHITECTURE_OFFSET),
         _Step(_JUMP_EQUAL, 1, 0, _AUDIT_ARCHITECTURE[architecture]),
@@ -78,6 +89,10 @@ def filter_program(architecture: Architecture) -> bytes:
         steps += _whole_call(call.number(architecture), REFUSED)
     for call in PRETENDED_MISSING:
         steps += _whole_call(call.number(architecture), MISSING)
+    if not memory_is_counted:
+        for call in UNCOUNTED_FILES:
+            steps += _whole_call(call.number(architecture), MISSING)
+        steps += _when_called(SET_SOCKET_OPTION.number(architecture), _ignore_buffer_sizes())
     for call in NAMESPACE_CALLS:
         flags = NEW_NAMESPACE_FLAGS | (CLONE_NEWTIME if call.name == "unshare" else 0)
         steps += _when_called(call.number(architecture), _refuse_any_bit(0, flags))
@@ -122,6 +137,12 @@ def _refuse_set_id(call: ModeCall) -> list[_Step]:
     if call.flags_argument is None:
         return tail
     return [_load_argument(call.flags_argument), _Step(_JUMP_ANY_BIT, 1, 0, CREATING_FLAGS), _give(ALLOW), *tail]
+
+
+def _ignore_buffer_sizes() -> list[_Step]:
+    """A success without effect: a program that could not set it would give up, one that has less goes on."""
+    of_sockets = _by_value(2, BUFFER_OPTIONS, WITHOUT_EFFECT, ALLOW)
+    return [_load_argument(1), _Step(_JUMP_EQUAL, 1, 0, SOCKET_LEVEL), _give(ALLOW), *of_sockets]
 
 
 def _refuse_values(argument: int, values: tuple[int, ...]) -> list[_Step]:

@@ -92,6 +92,14 @@ PRETENDED_MISSING: Final = (
     SystemCall("openat2", 437, 437, "its mode is behind a pointer; callers fall back to openat"),
 )
 
+UNCOUNTED_FILES: Final = (
+    SystemCall("memfd_create", 319, 279, "callers fall back to files in /dev/shm, which has a size"),
+    SystemCall("memfd_secret", 447, 447, "few callers, who ask first whether there is one"),
+)
+"""Memory files: one that waits in a socket, passed on and closed, is in no process, and only a control group counts it.
+Missing where there is none."""
+SET_SOCKET_OPTION: Final = SystemCall("setsockopt", 54, 208, "sets how much may wait in a socket")
+
 
 @dataclass(frozen=True, slots=True)
 class ModeCall:

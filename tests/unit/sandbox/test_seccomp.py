@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from lodger_sandbox.core.seccomp import ALLOW, KILL_PROCESS, MISSING, REFUSED, filter_program
+from lodger_sandbox.core.seccomp import ALLOW, KILL_PROCESS, MISSING, REFUSED, WITHOUT_EFFECT, filter_program
 from lodger_sandbox.core.syscall_tables import (
     DENIED,
     IOCTL,
     MODE_CALLS,
     NAMESPACE_CALLS,
     PRETENDED_MISSING,
+    SET_SOCKET_OPTION,
     SOCKET,
+    UNCOUNTED_FILES,
     Architecture,
 )
 
@@ -22,10 +24,12 @@ AUDIT = {Architecture.X86_64: 0xC000003E, Architecture.AARCH64: 0xC00000B7}
 BOTH = pytest.mark.parametrize("architecture", list(Architecture))
 
 
-def verdict(architecture: Architecture, number: int, *arguments: int, audit: int | None = None) -> int:
+def verdict(
+    architecture: Architecture, number: int, *arguments: int, audit: int | None = None, counted: bool = False
+) -> int:
     words = [*arguments, *([0] * (6 - len(arguments)))]
     data = struct.pack("<IIQ6Q", number, AUDIT[architecture] if audit is None else audit, 0, *words)
-    program = filter_program(architecture)
+    program = filter_program(architecture, memory_is_counted=counted)
     at, loaded = 0, 0
     while True:
         code, if_true, if_false, value = struct.unpack_from("<HBBI", program, 8 * at)
@@ -54,6 +58,19 @@ def test_listed_calls_are_refused(architecture: Architecture) -> None:
 @BOTH
 def test_calls_with_hidden_flags_seem_missing(architecture: Architecture) -> None:
     assert {verdict(architecture, call.number(architecture) or -1) for call in PRETENDED_MISSING} == {MISSING}
+
+
+@BOTH
+def test_memory_files_and_larger_buffers_are_there_only_where_a_group_counts_them(architecture: Architecture) -> None:
+    numbers = [number for call in UNCOUNTED_FILES if (number := call.number(architecture)) is not None]
+    assert {verdict(architecture, number) for number in numbers} == {MISSING}
+    assert {verdict(architecture, number, counted=True) for number in numbers} == {ALLOW}
+    option = SET_SOCKET_OPTION.number(architecture) or -1
+    for name in (7, 8):
+        assert verdict(architecture, option, 3, 1, name) == WITHOUT_EFFECT
+        assert verdict(architecture, option, 3, 1, name, counted=True) == ALLOW
+        assert verdict(architecture, option, 3, 6, name) == ALLOW, "an option of TCP"
+    assert verdict(architecture, option, 3, 1, 2) == ALLOW
 
 
 @BOTH

@@ -15,6 +15,9 @@ INODE_BYTES = 1024
 PRIVATE_PLACES = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - looked at, not used
 DESCRIPTOR_LIMIT = 20_000
 """So many are looked at in one turn: some 30 ms."""
+SOCKET_BUFFER_BYTES = 212_992
+"""The kernel's own default (socket(7), wmem_default)."""
+SOCKET_MESSAGE_BYTES = 32 * 1024
 MEMORY_FILE = "/memfd:"
 """So begins what /proc calls one. No file has such a path in a box, whose top cannot be written."""
 UNNAMED_SHARED = b"/dev/zero (deleted)"
@@ -98,6 +101,39 @@ def held_files(pids: list[int]) -> tuple[dict[int, int], int]:
         if left <= 0:
             break
     return held, sum(files.values())
+
+
+def sockets_there() -> int:
+    """All sockets of this box, also those that wait in another and those of processes that hide theirs."""
+    for line in read_small("/proc/self/net/sockstat").splitlines():
+        if line.startswith(b"sockets: used "):
+            return int(line.rsplit(b" ", 1)[1])
+    return 0
+
+
+def socket_bytes() -> int:
+    """What may wait in one at most, as it is born, with the last message that still went in."""
+    given = read_small("/proc/sys/net/core/wmem_default").strip()
+    return (int(given) if given.isdigit() else SOCKET_BUFFER_BYTES) + SOCKET_MESSAGE_BYTES
+
+
+def sockets_of(pids: list[int], total: int) -> dict[int, int]:
+    """How many each process has. Who lets nobody look is taken to have them all."""
+    found = {}
+    for pid in pids:
+        folder = f"/proc/{pid}/fd"
+        try:
+            found[pid] = sum(_leads_to_socket(f"{folder}/{name}") for name in os.listdir(folder))
+        except OSError:
+            found[pid] = total
+    return found
+
+
+def _leads_to_socket(path: str) -> bool:
+    try:
+        return os.readlink(path).startswith("socket:")
+    except OSError:
+        return False
 
 
 class Segment:

@@ -26,7 +26,7 @@ of the private folders are limits of their own."""
 class MemoryWatch:
     """Looks while anything runs. Over the limit, what uses most is killed: with its whole call, which says so."""
 
-    __slots__ = ("_armed", "_book", "_children", "_limit_bytes", "_places", "_poll")
+    __slots__ = ("_armed", "_book", "_children", "_limit_bytes", "_most_sockets", "_places", "_poll")
 
     def __init__(self, poll: Poll, children: Children, book: CallBook) -> None:
         self._poll = poll
@@ -34,6 +34,8 @@ class MemoryWatch:
         self._book = book
         self._armed = False
         self._limit_bytes = -1
+        self._most_sockets = 0
+        """What waits in sockets is counted nowhere; so many could hold as much as the limit is."""
         self._places: tuple[str, ...] = ()
 
     def arm(self) -> None:
@@ -51,12 +53,17 @@ class MemoryWatch:
 
             self._limit_bytes = max(0, resource.getrlimit(resource.RLIMIT_DATA)[0])
             self._places = memory_use.private_places()
+            self._most_sockets = self._limit_bytes // memory_use.socket_bytes()
         processes = self._children.processes() if self._limit_bytes else []
         if not processes:
             self._armed = False
             return
+        sockets = memory_use.sockets_there()
+        if sockets > self._most_sockets:
+            held = memory_use.sockets_of([process.pid for process in processes], sockets)
+            self._end_largest(processes, held)
         use = memory_use.Use([process.pid for process in processes], self._places)
-        near = use.at_most_bytes > self._limit_bytes // 2
+        near = use.at_most_bytes > self._limit_bytes // 2 or sockets > self._most_sockets // 2
         if use.at_most_bytes > self._limit_bytes:
             self._look_closely(processes, use)
         self._poll.after(CLOSE_LOOK_S if near else LOOK_S, self._look)

@@ -1,6 +1,7 @@
 """The memory of a box's processes together, in a real box: its limit is the one that each of them has for itself."""
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lodger_sandbox import launch
+from lodger_sandbox.cgroups import BoxGroup
 from lodger_sandbox.contract import BoxLimits, BoxRequest
 from lodger_tools.box.contract import BoxCall, BoxKey, BoxOutcome, RunCommand
 from lodger_tools.box.manager import BoxManager
@@ -53,7 +56,14 @@ class Rig:
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+def counted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory files are to be had only where a control group counts them; here the watch is alone with them."""
+    there = request.node.callspec.id == "memory file" if hasattr(request.node, "callspec") else False
+    monkeypatch.setattr(launch, "group_for", lambda limits: contextlib.nullcontext(BoxGroup(counts_memory=there)))
+
+
+@pytest.fixture
+async def rig(tmp_path: Path, counted: None) -> AsyncIterator[Rig]:
     with workspace_for_tests() as workspace:
         for name in ("one", "two"):
             os.mkfifo(workspace / name)
@@ -135,6 +145,55 @@ async def test_what_several_hold_counts_once(rig: Rig, how: str) -> None:
     await several_looks(rig)
     assert (await rig.manager.stop_all(rig.key)) >= 1
     assert (await rig.end("several")).out_of_memory is False
+
+
+SOCKETS = """
+import socket, sys
+kept = []
+for _ in range({pairs}):
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 23)
+    ours.setblocking(False)
+    kept += (ours, theirs)
+    try:
+        while True: held += ours.send(bytes(4096))
+    except BlockingIOError: pass
+print(held // len(kept), 'full', flush=True)
+"""
+HIDDEN = "import ctypes; ctypes.CDLL(None).prctl(4, 0)"
+IN_FLIGHT = """
+import socket
+first, last = socket.socketpair()
+for _ in range(7):
+    pairs = [socket.socketpair() for _ in range(100)]
+    socket.send_fds(first, [b'x'], [one.fileno() for pair in pairs for one in pair])
+del pairs
+"""
+
+
+@pytest.mark.parametrize("how", ["", HIDDEN], ids=["seen", "hidden"])
+async def test_what_waits_in_sockets_is_bounded_by_their_number(rig: Rig, how: str) -> None:
+    """256 MiB in buffers as large as they are born: some 1,090 sockets."""
+    await rig.begin("small", f"python3 -c \"held = 0\n{SOCKETS.format(pairs=20)}\nopen('one').read()\"")
+    await rig.until_full("small")
+    part = await rig.manager.read(rig.key, "small", 0, 100)
+    assert part is not None and int(part.data.split()[0]) <= 256 * 1024, "nobody makes them larger"
+    await rig.begin("many", f"exec python3 -c \"{how}\nheld = 0\n{SOCKETS.format(pairs=600)}\nopen('two').read()\"")
+    ended = await rig.end("many")
+    assert (ended.out_of_memory, ended.exit_code) == (True, 137)
+    await asyncio.to_thread((rig.workspace / "one").write_text, "on\n")
+    assert (await rig.end("small")).exit_code == 0, "the other one goes on"
+
+
+async def test_sockets_that_wait_in_a_socket_count(rig: Rig) -> None:
+    await rig.begin("flight", f"exec python3 -c \"{IN_FLIGHT}\nopen('two').read()\"")
+    assert (await rig.end("flight")).out_of_memory
+
+
+async def test_without_a_group_there_are_no_memory_files(rig: Rig) -> None:
+    await rig.begin("file", "python3 -c \"import os; os.memfd_create('m')\"")
+    ended = await rig.end("file")
+    assert ended.exit_code == 1 and "Function not implemented" in ended.text
 
 
 async def test_full_private_folders_end_nothing_and_can_be_emptied(rig: Rig) -> None:
