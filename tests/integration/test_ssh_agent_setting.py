@@ -27,5 +27,7 @@ async def test_keys_are_listed_in_a_box_where_the_setting_says_so(tmp_path: Path
             assert daemon.first, daemon.last_words()
             async with local_client(home.socket) as client:
                 talk = await open_conversation(client, cwd=home.workspace)
+                known = (await client.request({"type": "lodger_status"}))["status"]["ssh_agent"]
                 turn = await talk.turn(script({"calls": [bash("ssh-add -l 2>&1 || true")]}, {"text": "done"}))
         assert (keys_in(agent).strip() in turn.results[-1]) is lent, turn.results
+    assert known == {"state": "there" if lent else "not_asked", "at": str(agent)}

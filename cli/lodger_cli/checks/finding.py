@@ -42,6 +42,7 @@ class Problem(StrEnum):
     MEMORY_UNSYNCED = "memory-unsynced"
     MEMORY_UNMIRRORED = "memory-unmirrored"
     SPEND_UNPRICED = "spend-unpriced"
+    SSH_AGENT_AWAY = "ssh-agent-away"
     CLOCK_WRONG = "clock-wrong"
 
 

@@ -32,6 +32,7 @@ def look_at_daemon(facts: Facts, now: float) -> list[Finding]:
         *_models(facts, now),
         *_memory(facts, now),
         *_spend(facts.get("spend")),
+        *_ssh_agent(facts.get("ssh_agent")),
         _clock(facts["clock"], now),
     ]
 
@@ -182,6 +183,21 @@ def _spend(spend: Facts | None) -> list[Finding]:
     found = f"the price of {', '.join(spend['unpriced_models'])} is not known, so a limit in money cannot be kept"
     advice = "Set a limit in tokens beside it (docs/settings.md, [spend])."
     return [Finding("spend", Verdict.WARNING, found, Problem.SPEND_UNPRICED, advice, at=spend["as_of"])]
+
+
+def _ssh_agent(agent: Facts | None) -> list[Finding]:
+    """Where the settings lend it to boxes; what the daemon was started with counts, not this terminal."""
+    match (agent or {}).get("state"):
+        case "there":
+            return [ok("ssh agent", "lent to boxes")]
+        case "not_named":
+            found = "network.ssh_agent is set, and where the daemon was started SSH_AUTH_SOCK named no agent"
+        case "silent":
+            found = f"network.ssh_agent is set, and no agent answers at {(agent or {})['at']}"
+        case _:
+            return []
+    advice = "Boxes have no keys until the daemon is started where SSH_AUTH_SOCK names an agent that runs."
+    return [Finding("ssh agent", Verdict.WARNING, found, Problem.SSH_AGENT_AWAY, advice)]
 
 
 def _clock(clock: Facts, now: float) -> Finding:

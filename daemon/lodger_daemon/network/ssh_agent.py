@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from lodger_daemon.network.core.ssh_texts import AGENT_INSIDE
 from lodger_daemon.network.ssh_files import SshFiles
 from lodger_sandbox.contract import BoxUser, SandboxUnavailable
 from lodger_tools.box.record import short_folder
+from lodger_tools.json_value import Json
 
 CONNECTIONS: Final = 32
 """At once, of all boxes; more are closed."""
@@ -113,6 +115,45 @@ async def lend_agent(
         await lent.start(await asyncio.to_thread(files.make_folder))
     except (OSError, SandboxUnavailable) as error:
         _log.warning("the ssh agent cannot be lent to boxes: %s", error)
+
+
+class AgentState(StrEnum):
+    """Of the agent that is to be lent."""
+
+    NOT_ASKED = "not_asked"
+    """The setting does not say so."""
+    NOT_NAMED = "not_named"
+    SILENT = "silent"
+    THERE = "there"
+
+
+class AgentLook:
+    """A section of the daemon's status."""
+
+    def __init__(self, agent: str, *, asked: bool) -> None:
+        """
+        Args:
+            agent: where the person's agent listens; empty when there is none.
+            asked: whether it is to be lent.
+        """
+        self._agent = agent
+        self._asked = asked
+
+    async def section(self) -> Json:
+        return {"state": (await self._state()).value, "at": self._agent}
+
+    async def _state(self) -> AgentState:
+        if not self._asked:
+            return AgentState.NOT_ASKED
+        if not self._agent:
+            return AgentState.NOT_NAMED
+        try:
+            async with asyncio.timeout(_CONNECT_LIMIT_S):
+                _reader, writer = await asyncio.open_unix_connection(self._agent)
+        except (OSError, TimeoutError):
+            return AgentState.SILENT
+        writer.close()
+        return AgentState.THERE
 
 
 async def _message(reader: asyncio.StreamReader) -> bytes:

@@ -19,6 +19,7 @@ from lodger_daemon.clients.services import ClientServices
 from lodger_daemon.clients.tokens import CapabilityToken, ensure_token
 from lodger_daemon.memory.writers import Writers
 from lodger_daemon.network.network import Network
+from lodger_daemon.network.ssh_agent import AgentLook
 from lodger_daemon.notifications.stop_command import StopCommand
 from lodger_daemon.ports.commands import PortCommands
 from lodger_daemon.randomness import SystemRng
@@ -208,6 +209,9 @@ def _make_router(
         sections={
             "spend": rooms.spend.status,
             "ports": port_commands.section,
+            "ssh_agent": AgentLook(
+                options.environment.get("SSH_AUTH_SOCK", ""), asked=foundation.settings.network.ssh_agent
+            ).section,
             **care.sections(),
             "memory_writers": WriterCommands(writers, rooms.conversations).section,
         },

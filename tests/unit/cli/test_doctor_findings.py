@@ -72,6 +72,8 @@ def test_a_healthy_daemon_has_no_trouble_and_every_fact_its_age() -> None:
         ({"sandbox": {**healthy()["sandbox"], "holds": False, "backend": "none"}}, Problem.NO_BOX, "(looked 5 min", ""),
         ({"clock": {"ahead_of_hub_s": -7200.0, "compared_at": NOW, "jumps": []}}, Problem.CLOCK_WRONG, "2 h behind",
          "timedatectl"),
+        ({"ssh_agent": {"state": "not_named", "at": ""}}, Problem.SSH_AGENT_AWAY, "SSH_AUTH_SOCK named no agent", ""),
+        ({"ssh_agent": {"state": "silent", "at": "/run/a"}}, Problem.SSH_AGENT_AWAY, "no agent answers at /run/a", ""),
     ],
 )  # fmt: skip
 def test_each_trouble_is_named_with_what_to_type(
@@ -152,3 +154,8 @@ def test_the_page_for_people_explains_each_kind_of_a_models_failure() -> None:
 def test_the_page_for_people_has_a_section_for_each_trouble_and_for_no_other() -> None:
     page = (ROOT / "docs" / "troubleshooting.md").read_text()
     assert sorted(re.findall(r"^### `([a-z-]+)`$", page, re.MULTILINE)) == sorted(Problem)
+
+
+@pytest.mark.parametrize("state", ["there", "not_asked"])
+def test_an_agent_that_is_lent_or_not_wanted_is_no_trouble(state: str) -> None:
+    assert troubles(ssh_agent={"state": state, "at": "/run/a"}) == []

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import struct
 import subprocess
 from collections.abc import AsyncIterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lodger_daemon.network.core.ssh_agent_messages import MESSAGE_LIMIT_BYTES, may_pass
-from lodger_daemon.network.ssh_agent import CONNECTIONS, LentAgent
+from lodger_daemon.network.ssh_agent import CONNECTIONS, AgentLook, LentAgent
 from lodger_sandbox.contract import BoxUser
 from support.ssh_agent import keys_in, ssh_agent
 
@@ -108,3 +109,19 @@ def test_of_extensions_only_the_one_that_says_where_to() -> None:
         assert not may_pass(named(name)), name
     assert not may_pass(struct.pack("!BI", EXTENSION, 5) + b"session-bind@openssh.com")
     assert not may_pass(bytes((LOCK,)))
+
+
+async def test_the_status_tells_an_agent_that_is_not_there_from_one_that_is(lent: Lent, tmp_path: Path) -> None:
+    async def state(agent: Path | str, *, asked: bool = True) -> object:
+        section = await AgentLook(str(agent), asked=asked).section()
+        assert isinstance(section, dict)
+        return section["state"]
+
+    assert await state(lent.agent) == "there"
+    assert await state("") == "not_named"
+    assert await state(tmp_path / "gone") == "silent"
+    dead = tmp_path / "dead"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(dead))
+    assert await state(dead) == "silent", "its file outlives an agent"
+    assert await state(dead, asked=False) == "not_asked"
