@@ -49,7 +49,7 @@ SEAMS: Final = (
     "lodger_daemon.turns.call_work:run_call",
     "lodger_daemon.turns.call_work:_check_again",
     "lodger_daemon.turns.call_work:_write_start",
-    "lodger_daemon.turns.call_work:_execute",
+    "lodger_daemon.turns.call_work:execute",
     "lodger_daemon.workspace_guard.git_guard:GitGuard.begin",
     "lodger_daemon.workspace_guard.mount_watch:MountWatch.check",
     "lodger_tools.box.link:BoxLink.run",

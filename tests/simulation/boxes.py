@@ -19,7 +19,7 @@ SCHEMA: Final[JsonObject] = {
 }
 TOOLS: Final = (
     ToolDescription("Bash", "runs a command", SCHEMA, Scheduling.BARRIER),
-    ToolDescription("Read", "reads", SCHEMA, Scheduling.PARALLEL),
+    ToolDescription("Read", "reads", SCHEMA, Scheduling.PARALLEL, only_reads=True),
 )
 
 
@@ -29,6 +29,8 @@ class Process:
 
     call_key: str
     command: str
+    only_reads: bool = False
+    """Begun before the journal knew of it, so it may change nothing."""
     done: bool = False
     outcome: ToolOutcome | None = None
     waiters: list["asyncio.Future[ToolOutcome | None]"] = field(default_factory=list)
@@ -65,8 +67,11 @@ class Boxes:
         world, command = self.world, str(request.arguments["command"])
         if request.call_key in self.processes:
             world.fail("R3 no effect twice", f"{request.call_key} ({command}) was started again")
-        self._check_papers(request)
-        process = Process(request.call_key, command)
+        only_reads = request.tool_name == "Read" and not self._papers(request)
+        if not only_reads:
+            self._check_papers(request)
+        self._check_permission(request)
+        process = Process(request.call_key, command, only_reads)
         self.processes[request.call_key] = process
         process.task = world.spawn(self._work(process))
         return process
@@ -97,28 +102,36 @@ class Boxes:
     async def _work(self, process: Process) -> None:
         world = self.world
         world.note("boxes", f"{process.command} starts")
-        await asyncio.sleep(world.between(0.0005, 4.0))
-        self.ledger.append(Effect(process.call_key, process.command, world.loop.time()))
+        await asyncio.sleep(world.between(0.0005, 0.04 if process.only_reads else 4.0))
+        if not process.only_reads:
+            self.ledger.append(Effect(process.call_key, process.command, world.loop.time()))
         if process.command.startswith("remember"):
             self._remembered()
         world.note("boxes", f"{process.command} has its effect")
-        await asyncio.sleep(world.between(0.0005, 1.0))
+        await asyncio.sleep(world.between(0.0005, 0.01 if process.only_reads else 1.0))
         status = "error" if world.happens(0.1) else "success"
         length = world.chance.choice((0, 0, 400))
         process.end(ToolOutcome(status, f"ran {process.command}{' and wrote' * length}"))
 
-    def _check_papers(self, request: ToolRequest) -> None:
-        """An effect may only follow its committed start, and what a person must allow only their word."""
-        world, key, command = self.world, request.call_key, str(request.arguments["command"])
-        call_id = key.rsplit("/", 1)[1]
-        run_id = key.rsplit("/", 2)[1]
-        rows = world.look(
+    def _papers(self, request: ToolRequest) -> list[tuple[str, str]]:
+        """What the journal says of a call: its status and its arguments."""
+        run_id, call_id = request.call_key.rsplit("/", 2)[1:]
+        return self.world.look(
             "SELECT status, arguments FROM journal WHERE run_id = ? AND tool_call_id = ?", run_id, call_id
         )
+
+    def _check_papers(self, request: ToolRequest) -> None:
+        """An effect may only follow its committed start."""
+        world, key, command = self.world, request.call_key, str(request.arguments["command"])
+        rows = self._papers(request)
         if not rows or rows[0][0] != "started":
             world.fail("R3 started on paper first", f"{key} ({command}) runs and the journal says {rows}")
         elif json.loads(rows[0][1]) != dict(request.arguments):
             world.fail("exact arguments", f"{key} runs {request.arguments} and the journal says {rows[0][1]}")
+
+    def _check_permission(self, request: ToolRequest) -> None:
+        world, command = self.world, str(request.arguments["command"])
+        run_id, call_id = request.call_key.rsplit("/", 2)[1:]
         if command.startswith("deny"):
             world.fail("permissions", f"{command} runs although a rule denies it")
         if command.startswith("ask") and not self.may_skip_questions:

@@ -4,7 +4,7 @@ import asyncio
 import traceback
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from lodger_daemon.clients.external_tools import ExternalToolRegistry
 from lodger_daemon.clients.router import Router
@@ -64,6 +64,11 @@ class Facts:
         return "Settings read again"
 
 
+SHOWN_OF_A_RUN: Final = frozenset(
+    {"assistant_message", "reasoning_message", "approval_request_message", "client_tool_start"}
+)
+
+
 class SimDaemon:
     """Everything of it runs in the context of its life, and ends with that."""
 
@@ -115,8 +120,22 @@ class SimDaemon:
                 self._asked.setdefault(name[:2], (self.world.loop.time(), frame["lodger_event"]))
             case "lodger_question_settled":
                 self._watch_settled(frame)
+            case "stream_delta":
+                self._watch_delta(frame["delta"])
             case _:
                 pass
+
+    def _watch_delta(self, delta: Frame) -> None:
+        """What is shown of a step outlives a crash: its run and the results of its calls are on disk before."""
+        run_id, kind, call_id = delta.get("run_id"), delta.get("message_type"), delta.get("tool_call_id")
+        on_disk = True
+        if kind in SHOWN_OF_A_RUN:
+            on_disk = bool(self.world.look("SELECT 1 FROM runs WHERE run_id = ?", run_id))
+        elif kind == "client_tool_end":
+            query = "SELECT 1 FROM messages WHERE run_id = ? AND tool_call_id = ?"
+            on_disk = bool(self.world.look(query, run_id, call_id))
+        if not on_disk:
+            self.world.fail("R2 stored, then shown", f"{kind} of {run_id} is shown and not on disk")
 
     def _watch_settled(self, frame: Frame) -> None:
         """R8: a question waits for its whole limit, whatever the clocks do meanwhile."""

@@ -16,8 +16,9 @@ from lodger_daemon.models.contract import SystemMessage, UserMessage
 from lodger_daemon.questions.questions import QuestionBook
 from lodger_daemon.store import journal_rows, message_rows, writer
 from lodger_daemon.store.errors import StateConflict
-from lodger_daemon.turns import closing_work, recovery, retelling
+from lodger_daemon.turns import closing_work, early_reads, recovery, retelling
 from lodger_daemon.turns.actor import ConversationActor
+from lodger_daemon.turns.beside import CommitsBeside
 from lodger_daemon.turns.contract import Accepted
 from lodger_daemon.turns.core import machine
 from lodger_daemon.turns.core.calls import Undecided
@@ -218,6 +219,32 @@ def events_stored_beside(patches: Patches) -> None:
     patches.set(EventLog, "write", mutated)
 
 
+def next_commit_overtakes(patches: Patches) -> None:
+    async def mutated(self: Any) -> None:
+        return
+
+    patches.set(CommitsBeside, "settled", mutated)
+
+
+def shown_before_stored(patches: Patches) -> None:
+    patches.set(CommitsBeside, "publish", lambda self, event: self._deliver(event))
+
+
+def result_shown_beside(patches: Patches) -> None:
+    run = vars(CommitsBeside)["run"]
+
+    async def mutated(self: Any, commit: Any, shown: Any, go_on: Any) -> None:
+        for event in shown:
+            self.publish(event)
+        await run(self, commit, (), go_on)
+
+    patches.set(CommitsBeside, "run", mutated)
+
+
+def every_call_begins_early(patches: Patches) -> None:
+    patches.set(early_reads, "_only_reads", lambda *_: True)
+
+
 ELSEWHERE = (
     (
         "memory compiled from the work tree",
@@ -246,6 +273,10 @@ MUTATIONS = (
     Mutation("what a crash took is not told again", results_not_told_again, 1),
     Mutation("events are stored beside the commit", events_stored_beside, 3),
     Mutation("a late answer undoes a cancellation", late_answer_undoes_abort, 41),
+    Mutation("a commit overtakes one that the turn went past", next_commit_overtakes, 162),
+    Mutation("the next status is shown before the result is stored", shown_before_stored, 1),
+    Mutation("a result is shown beside its commit", result_shown_beside, 1),
+    Mutation("calls with effects begin before their step is stored", every_call_begins_early, 1),
 )
 
 

@@ -65,6 +65,10 @@ class Known:
     messages: tuple[ModelMessage, ...] = ()
     settled: int = 0
     """How many of them every later request must begin with."""
+    firm: int = 0
+    """How many of them a crash cannot take back: all before the last step, which may have been on its way to disk."""
+    life: Life | None = None
+    """Of the daemon that sent them."""
     may_change: int = 1
     """For so many requests more the beginning may change, once: a person asked for a fresh prompt."""
     prompt: str | None = None
@@ -107,7 +111,7 @@ class Provider:
             # A daemon that was replaced while it was stopped may ask once more; nothing of the answer can be admitted.
             self.world.note("model", f"request {self.requests} of a daemon that was replaced")
             return self._answer(request)
-        self._check(request, known)
+        self._check(stream, known)
         known.streams = [s for s in known.streams if s.life.state is LifeState.ALIVE and s.is_open]
         if any(s.life is stream.life for s in known.streams):
             self.world.fail("one lease", f"two model streams at once for {request.cache_key}")
@@ -117,11 +121,12 @@ class Provider:
 
     # -- what every request must be --
 
-    def _check(self, request: ModelRequest, known: Known) -> None:
+    def _check(self, stream: "Stream", known: Known) -> None:
+        request = stream.request
         fault = fault_of(request.messages)
         if fault:
             self.world.fail("valid request", f"{fault} in {[outline(m) for m in request.messages]}")
-        self._check_prefix(request, known)
+        self._check_prefix(request, known, stream.life)
         if (size := _tokens(request)) > self.world.weather.window_tokens * 1.02:
             self.world.fail("requests fit", f"{size} tokens for a window of {self.world.weather.window_tokens}")
         for message in request.messages:
@@ -130,13 +135,15 @@ class Provider:
         if len({tool.name for tool in request.tools}) != len(request.tools):
             self.world.fail("valid request", "two tools of one name")
 
-    def _check_prefix(self, request: ModelRequest, known: Known) -> None:
+    def _check_prefix(self, request: ModelRequest, known: Known, life: Life) -> None:
         """What was once in the conversation stands at the same place in every later request, until a compaction."""
         runs, compactions = self._counted(request)
         stored = self._stored_prompt(request)
         if known.answered and runs > known.runs:
             # The model began to answer, so what the person had written is in the transcript as it was sent.
             known.settled = known.sent
+        elif known.life is not life:
+            known.settled = min(known.settled, known.firm)
         # A prompt that was made for a request nobody took up is made anew; the stored one holds.
         before = (known.prompt if stored is not None else None, *known.messages[1 : known.settled])
         now = (stored if before[0] is not None else None, *request.messages[1 : known.settled])
@@ -156,7 +163,9 @@ class Provider:
             self.world.fail("stable prefix", f"the prompt is {first.text!r:.1500} and {stored!r:.1500} is stored")
         # What follows the last answer may still change: nothing of it is admitted before the model has begun.
         last = max((i for i, m in enumerate(request.messages) if not isinstance(m, UserMessage)), default=0)
-        known.messages, known.settled = request.messages, last + 1
+        known.messages, known.settled, known.life = request.messages, last + 1, life
+        steps = (i for i in range(last, 0, -1) if isinstance(request.messages[i], AssistantMessage))
+        known.firm = next(steps, last + 1)
         known.prompt, known.compactions = stored, compactions
         known.runs, known.answered = runs, False
         known.sent = len(request.messages) - texts_of(request.messages[-1]).startswith(REMINDS_OF_EMPTY)

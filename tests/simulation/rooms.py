@@ -116,7 +116,8 @@ class SimJudge:
         return Allowed("the box contains it")
 
     def looks_at_paths(self, tool_name: str) -> bool:
-        return tool_name == "Read"
+        # Where no rule looks at paths, calls that only read begin before their step is written down.
+        return tool_name == "Read" and self._world.seed % 2 == 0
 
     async def save_rule(self, suggestion: Suggestion, workspace: str) -> None:
         await asyncio.sleep(self._world.between(0.0001, 0.05))

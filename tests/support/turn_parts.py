@@ -185,7 +185,7 @@ class ScriptedToolbox:
     def tools(self, allowlist: tuple[str, ...] | None = None) -> tuple[ToolDescription, ...]:
         every = (
             ToolDescription("Bash", "runs a command", SCHEMA, Scheduling.BARRIER),
-            ToolDescription("Read", "reads", SCHEMA, Scheduling.PARALLEL),
+            ToolDescription("Read", "reads", SCHEMA, Scheduling.PARALLEL, only_reads=True),
         )
         return tuple(tool for tool in every if allowlist is None or tool.name in allowlist)
 

@@ -28,6 +28,8 @@ class ToolDescription:
     description: str
     parameters: JsonObject
     scheduling: Scheduling
+    only_reads: bool = False
+    """Whether a call changes nothing, so that one nobody remembers does no harm."""
 
 
 @dataclass(frozen=True, slots=True)

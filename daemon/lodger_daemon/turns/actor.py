@@ -126,7 +126,7 @@ class ConversationActor:
         for call in collecting:
             assert event.batch is not None
             arguments = work.collecting[call.tool_call_id]
-            self._spawn(work.lease, call_work.collect_call(self.desk, work, event.batch, call, arguments))
+            self.spawn(work.lease, call_work.collect_call(self.desk, work, event.batch, call, arguments))
 
     def next_lease(self) -> Lease:
         self._lease = Lease(self._lease + 1)
@@ -141,7 +141,7 @@ class ConversationActor:
         if not self.interrupt() or work is None:
             return None
         # Seen by the unwinding before it takes its first step: it writes nothing before this is written.
-        work.interruption = self._spawn(None, closing_work.keep_interruption(self.desk, work.turn_id))
+        work.interruption = self.spawn(None, closing_work.keep_interruption(self.desk, work.turn_id))
         return work.interruption
 
     def interrupt(self) -> bool:
@@ -167,7 +167,7 @@ class ConversationActor:
 
     def own(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something beside the turns; it ends with the conversation."""
-        self._spawn(None, work)
+        self.spawn(None, work)
 
     async def settled(self) -> None:
         """Wait until nothing runs and nothing waits."""
@@ -243,35 +243,35 @@ class ConversationActor:
             case do.Publish(event):
                 desk.publish(event)
             case do.PrepareStep():
-                self._spawn(action.lease, preparing.prepare(desk, action))
+                self.spawn(action.lease, preparing.prepare(desk, action))
             case do.RunStep():
-                self._spawn(action.lease, streaming.run(desk, action))
+                self.spawn(action.lease, streaming.run(desk, action))
             case do.RecordStep():
-                self._spawn(action.lease, recording.record(desk, action))
+                self.spawn(action.lease, recording.record(desk, action))
             case do.DropRun():
-                dropping = self._spawn(action.lease, step_work.drop_run(desk, action))
+                dropping = self.spawn(action.lease, step_work.drop_run(desk, action))
                 if desk.work is not None:
                     desk.work.dropping = dropping
             case do.Wait():
-                self._spawn(action.lease, self._wait(action))
+                self.spawn(action.lease, self._wait(action))
             case do.CompactNow():
-                self._spawn(action.lease, step_work.compact_now(desk, action))
+                self.spawn(action.lease, step_work.compact_now(desk, action))
             case do.JudgeCalls():
-                self._spawn(action.lease, judge_work.judge_calls(desk, action))
+                self.spawn(action.lease, judge_work.judge_calls(desk, action))
             case do.AskPerson():
-                self._spawn(action.lease, call_work.ask_person(desk, action))
+                self.spawn(action.lease, call_work.ask_person(desk, action))
             case do.AskAboutSpend():
-                self._spawn(action.lease, spend_work.ask(desk, action))
+                self.spawn(action.lease, spend_work.ask(desk, action))
             case do.SaveRules():
-                self._spawn(action.lease, question_work.save_rules(desk, action))
+                self.spawn(action.lease, question_work.save_rules(desk, action))
             case do.RefuseCall():
-                self._spawn(action.lease, call_work.refuse_call(desk, action))
+                self.spawn(action.lease, call_work.refuse_call(desk, action))
             case do.RunCall():
-                self._spawn(action.lease, call_work.run_call(desk, action))
+                self.spawn(action.lease, call_work.run_call(desk, action))
             case do.CloseTurn():
-                self._spawn(action.lease, closing_work.close(desk, action))
+                self.spawn(action.lease, closing_work.close(desk, action))
             case do.Unwind():
-                self._spawn(action.lease, closing_work.unwind(desk, action))
+                self.spawn(action.lease, closing_work.unwind(desk, action))
             case do.TurnIsOver():
                 self._turn_is_over()
             case do.Pump():
@@ -297,7 +297,7 @@ class ConversationActor:
         desk.forget_old()
         desk.services.memory.turn_ended(desk.key.agent_id, desk.last_box)
         if self._sync_report is None or self._sync_report.done():
-            self._sync_report = self._spawn(None, self._report_sync())
+            self._sync_report = self.spawn(None, self._report_sync())
 
     async def _report_sync(self) -> None:
         """Tell clients how the sync that was just started ended. A later turn does not wait for it."""
@@ -313,7 +313,8 @@ class ConversationActor:
         self.desk.work = work
         return work
 
-    def _spawn(self, lease: Lease | None, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, lease: Lease | None, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something for the turn of this lease: it is stopped with it."""
         task = asyncio.get_running_loop().create_task(self._guarded(lease, work))
         owner = self.desk.work
         if lease is not None and owner is not None and owner.lease == lease:
@@ -325,11 +326,16 @@ class ConversationActor:
         task.add_done_callback(lambda _: work.close())
         return task
 
+    def _follows_from_another(self, error: Exception) -> bool:
+        """Several tasks of a turn stumble over one commit that failed; the first has told of it."""
+        work = self.desk.work
+        return isinstance(self._state, Cancelling) and work is not None and error is work.unstored
+
     async def _guarded(self, lease: Lease | None, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except Exception as error:
             # The one place where an unforeseen fault ends the turn instead of the daemon.
             logger.exception("work for %s failed", self.desk.key)
-            if lease is not None and not self.desk.stopping:
+            if lease is not None and not self.desk.stopping and not self._follows_from_another(error):
                 self.feed(told.WorkFailed(lease, BROKEN.format(error=error)))

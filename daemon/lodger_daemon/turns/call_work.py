@@ -82,7 +82,6 @@ async def refuse_call(desk: Desk, action: do.RefuseCall) -> None:
     progress = action.call.progress
     refusal = progress if isinstance(progress, Refused) else Refused(action.text)
     await _refuse(desk, work, action.batch, action.call, refusal)
-    desk.feed(told.CallEnded(action.lease, action.call.tool_call_id))
 
 
 async def run_call(desk: Desk, action: do.RunCall) -> None:
@@ -95,7 +94,6 @@ async def run_call(desk: Desk, action: do.RunCall) -> None:
     desk.work_of(action.lease)
     if isinstance(cleared, Refused):
         await _refuse(desk, work, action.batch, call, cleared)
-        desk.feed(told.CallEnded(action.lease, call.tool_call_id))
         return
     comment = _comment(desk, key) if action.by_person else ""
     if call.tool_call_id not in work.started_calls:
@@ -112,7 +110,12 @@ async def run_call(desk: Desk, action: do.RunCall) -> None:
         )
     )
     try:
-        outcome = await _execute(desk, work, action.batch.run_id, call, replace(request, pinned=cleared.pinned))
+        if (reading := work.reading.pop(call.tool_call_id, None)) is not None:
+            # Begun with its step: whoever stops this turn stops it too.
+            await asyncio.wait({reading})
+            outcome = reading.result()
+        else:
+            outcome = await execute(desk, work, action.batch.run_id, call, replace(request, pinned=cleared.pinned))
         status = OutcomeStatus(outcome.status)
     except EffectUnknown:
         if desk.stopping:
@@ -121,7 +124,6 @@ async def run_call(desk: Desk, action: do.RunCall) -> None:
         outcome, status = ToolOutcome("error", EFFECT_UNKNOWN), OutcomeStatus.UNKNOWN
     outcome = _with_comment(outcome, comment)
     await _finish(desk, work, action.batch, call, outcome, status)
-    desk.feed(told.CallEnded(action.lease, call.tool_call_id))
 
 
 async def collect_call(desk: Desk, work: TurnWork, batch: Batch, call: Call, arguments: JsonObject) -> None:
@@ -143,7 +145,6 @@ async def collect_call(desk: Desk, work: TurnWork, batch: Batch, call: Call, arg
         await _finish(desk, work, batch, call, unknown, OutcomeStatus.UNKNOWN)
     else:
         await _finish(desk, work, batch, call, _with_comment(outcome, comment), OutcomeStatus(outcome.status))
-    desk.feed(told.CallEnded(work.lease, call.tool_call_id))
 
 
 def end_on_paper(
@@ -173,7 +174,8 @@ async def _refuse(desk: Desk, work: TurnWork, batch: Batch, call: Call, refusal:
     await _record_result(desk, work, batch, call, outcome, journal, decision=row)
 
 
-async def _execute(desk: Desk, work: TurnWork, run_id: RunId, call: Call, request: ToolRequest) -> ToolOutcome:
+async def execute(desk: Desk, work: TurnWork, run_id: RunId, call: Call, request: ToolRequest) -> ToolOutcome:
+    """Raises: EffectUnknown."""
     if is_external(desk, call.tool_name):
         return await desk.services.external.call(desk.key, call.tool_call_id, call.tool_name, request.arguments)
     show, tasks = _show_output(desk, work, run_id, call), desk.services.tasks
@@ -287,8 +289,8 @@ async def _record_result(
     shown_commit: str | None = None,
     decision: audit_rows.AuditRow | None = None,
 ) -> None:
-    """Result and journal in one commit, then the transcript in memory and what clients see."""
-    key, now = desk.key, desk.services.clock.wall()
+    """Result and journal in one commit, beside which the turn goes on; clients see the result once it is on disk."""
+    key, now, finished = desk.key, desk.services.clock.wall(), work.finished_calls
     message = records.result_message(
         desk.new_message_id(), batch.run_id, call.tool_call_id, outcome.status, outcome.text, now
     )
@@ -301,17 +303,17 @@ async def _record_result(
         if shown_commit is not None:
             conversation_rows.set_shown_memory_commit(connection, key, shown_commit)
 
-    async def commit() -> None:
-        await desk.durably(write)
+    def go_on() -> None:
         desk.live.transcript.add(message)
-        work.finished_calls.add(call.tool_call_id)
+        finished.add(call.tool_call_id)
         if shown_commit is not None:
             desk.live.change_state(shown_memory_commit=shown_commit)
-        desk.publish(ToolEnded(batch.run_id, batch.message_id, call.tool_call_id, outcome.status))
-        desk.publish(ToolReturned(batch.run_id, message.message_id, call.tool_call_id, outcome.status, outcome.text))
+        desk.feed(told.CallEnded(work.lease, call.tool_call_id))
 
-    await finish_regardless(commit())
+    ended = ToolEnded(batch.run_id, batch.message_id, call.tool_call_id, outcome.status)
+    returned = ToolReturned(batch.run_id, message.message_id, call.tool_call_id, outcome.status, outcome.text)
     desk.work_of(work.lease)
+    await desk.durably_beside(work, write, (ended, returned), go_on)
 
 
 def _executed_json(call: Call, arguments: JsonObject) -> str:

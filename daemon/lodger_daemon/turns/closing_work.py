@@ -66,6 +66,10 @@ async def unwind(desk: Desk, action: do.Unwind) -> None:
     await stop_tasks(desk, work)
     if desk.stopping:
         return
+    if (unstored := work.unstored) is not None:
+        # What is in memory is ahead of the disk. An end that cannot be written has the conversation read anew.
+        work.unstored = None
+        raise unstored
     await _withdraw_questions(desk)
     if work.interruption is not None:
         # Or the next turn would take what this parks.

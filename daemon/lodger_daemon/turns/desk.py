@@ -2,9 +2,9 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from lodger_daemon.backends.core.step_assembly import StepAssembly
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage
@@ -27,6 +27,7 @@ from lodger_daemon.spend.contract import Charge, StepUse
 from lodger_daemon.store import inbox_rows, spend_rows
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.store.patience import until_stored
+from lodger_daemon.turns.beside import CommitsBeside
 from lodger_daemon.turns.contract import Answer
 from lodger_daemon.turns.core.events import (
     ConversationEvent,
@@ -46,6 +47,7 @@ from lodger_daemon.turns.services import TurnServices
 from lodger_tools.box.contract import BoxKey
 from lodger_tools.catalogue.person_questions import ASK_TOOL
 from lodger_tools.json_value import Json, JsonObject
+from lodger_tools.toolbox_contract import ToolOutcome
 
 T = TypeVar("T")
 
@@ -108,6 +110,10 @@ class TurnWork:
     """Of calls that run now: where, which is not the turn's own box when a person let one into another folder."""
     collecting: dict[ToolCallId, JsonObject] = field(default_factory=dict)
     """Calls an earlier daemon started."""
+    reading: dict[ToolCallId, "asyncio.Future[ToolOutcome]"] = field(default_factory=dict)
+    """Calls that only read and were begun before their step was written down."""
+    unstored: StoreError | None = None
+    """Why a commit that this turn went past has failed: what is in memory is ahead of the disk for good."""
 
 
 class Desk:
@@ -120,6 +126,7 @@ class Desk:
         live: LiveConversation,
         log: EventLog,
         feed: Callable[[MachineEvent], None],
+        spawn: Callable[[Lease, Coroutine[Any, Any, None]], asyncio.Task[None]],
         memory_ready: Callable[[AgentId], Awaitable[None]],
         questions_changed: Callable[[], None],
     ) -> None:
@@ -127,7 +134,9 @@ class Desk:
         self.backend = backend
         self.live = live
         self.log = log
+        self._beside = CommitsBeside(log.publish)
         self.feed = feed
+        self.spawn = spawn
         self.memory_ready = memory_ready
         self.questions_changed = questions_changed
         self.work: TurnWork | None = None
@@ -180,7 +189,7 @@ class Desk:
             event = self.loop_status = replace(
                 event, client_message_ids=self._runs_to_tell(event) or None, retry_at=self._retry_at
             )
-        self.log.publish(event)
+        self._beside.publish(event)
 
     def _runs_to_tell(self, event: LoopStatusChanged) -> dict[RunId, tuple[ClientMessageId, ...]]:
         runs = dict(self.live.runs)
@@ -265,9 +274,38 @@ class Desk:
 
     async def durably(self, change: Callable[[sqlite3.Connection], T]) -> T:
         """Commit what must not be lost, with the events so far: while the disk is full it waits, and says so once. Not
-        while the daemon stops: the next one finds on paper how far this came.
+        while the daemon stops: the next one finds on paper how far this came. Commits stay in their order.
         """
+        await self.settled()
         return await self.until_stored(lambda: self.log.write(change))
+
+    async def settled(self) -> None:
+        """Return once all is on disk that this turn went past. Raises: StoreError when something never will be."""
+        await self._beside.settled()
+        if self.work is not None and self.work.unstored is not None:
+            raise self.work.unstored
+
+    async def durably_beside(
+        self,
+        work: TurnWork,
+        change: Callable[[sqlite3.Connection], None],
+        shown: tuple[ConversationEvent, ...],
+        go_on: Callable[[], None],
+    ) -> None:
+        """As `durably`, but `go_on` is called at once: the model may be asked while the change is on its way to the
+        disk. Nothing is shown meanwhile, and whatever is committed later is committed after it.
+
+        Args:
+            shown: what tells of the change; shown when it is on disk.
+            go_on: changes the memory as the commit changes the disk, and tells the machine.
+
+        Raises: StoreError; then the turn is over and `work.unstored` set.
+        """
+        try:
+            await self._beside.run(self.until_stored(lambda: self.log.write(change)), shown, go_on)
+        except StoreError as error:
+            work.unstored = error
+            raise
 
     async def until_stored(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """As `durably`, for a change that another room commits; it may be attempted several times."""
@@ -276,6 +314,7 @@ class Desk:
         async def wait(refusal: StoreError) -> None:
             nonlocal said
             if not said:
+                self._beside.hold_nothing()
                 self.publish(StatusNote(str(refusal), "warning"))
                 said = True
             self.waits_for_disk += 1

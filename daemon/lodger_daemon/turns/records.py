@@ -1,7 +1,7 @@
 """The transactions of a turn. Each is one commit; what it promises is said with it.
 
 Order (ARCHITECTURE.md section 3): input accepted → reserved → run, user message and admission together → step's answer
-and run's end → for each call: start, then result and finish together → turn's end.
+and run's end → for each call: start, then result and finish together → turn's end. Neighbours may share a commit.
 """
 
 import sqlite3

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
 
 from lodger_daemon.backends.local.backend import LocalBackend
 from lodger_daemon.backends.local.conversation import LocalConversation
@@ -17,6 +17,7 @@ from lodger_daemon.turns.agents import Agents
 from lodger_daemon.turns.contract import ConversationError, EventSink
 from lodger_daemon.turns.core.events import NumberedEvent, QuestionSettled
 from lodger_daemon.turns.core.machine_events import MachineEvent
+from lodger_daemon.turns.core.states import Lease
 from lodger_daemon.turns.desk import STORE_RETRY_S, Desk, TurnWork
 from lodger_daemon.turns.event_log import NUMBER_BLOCK, EventLog
 from lodger_daemon.turns.live import LiveConversation, Loaded, load
@@ -183,7 +184,12 @@ class Registry:
         def feed(event: MachineEvent) -> None:
             actor.feed(event)
 
-        desk = Desk(self._services, self._backend, live, log, feed, self.agents.memory_ready, self._watch_questions)
+        def spawn(lease: Lease, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+            return actor.spawn(lease, work)
+
+        desk = Desk(
+            self._services, self._backend, live, log, feed, spawn, self.agents.memory_ready, self._watch_questions
+        )
         actor = ConversationActor(desk)
         return actor
 

@@ -50,6 +50,7 @@ async def build(desk: Desk, work: TurnWork, reminder: str | None) -> str | None:
     work.step = new_step(desk, built)
     work.started_calls = set()
     work.finished_calls = set()
+    work.reading = {}
     work.batch_recorded = False
     return None
 

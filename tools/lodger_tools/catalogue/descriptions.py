@@ -64,6 +64,7 @@ READ: Final = ToolDescription(
         ("file_path",),
     ),
     scheduling=Scheduling.PARALLEL,
+    only_reads=True,
 )
 WRITE: Final = ToolDescription(
     name="Write",
@@ -113,6 +114,7 @@ GLOB: Final = ToolDescription(
         ("pattern",),
     ),
     scheduling=Scheduling.PARALLEL,
+    only_reads=True,
 )
 GREP: Final = ToolDescription(
     name="Grep",
@@ -142,6 +144,7 @@ GREP: Final = ToolDescription(
         ("pattern",),
     ),
     scheduling=Scheduling.PARALLEL,
+    only_reads=True,
 )
 ASK: Final = ToolDescription(
     name=ASK_TOOL,

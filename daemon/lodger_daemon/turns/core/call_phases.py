@@ -6,7 +6,7 @@ from typing import assert_never
 
 from lodger_daemon.identity import QuestionId, ToolCallId
 from lodger_daemon.turns.contract import Allow, Deny
-from lodger_daemon.turns.core.actions import Action, AskPerson, JudgeCalls, RefuseCall, RunCall, SaveRules
+from lodger_daemon.turns.core.actions import Action, AskPerson, JudgeCalls, Publish, RefuseCall, RunCall, SaveRules
 from lodger_daemon.turns.core.calls import (
     Batch,
     Call,
@@ -21,8 +21,8 @@ from lodger_daemon.turns.core.calls import (
     ready_to_run,
     to_ask,
 )
-from lodger_daemon.turns.core.events import LoopStatus
-from lodger_daemon.turns.core.machine_events import AnswerGiven, CallEnded, CallsJudged, QuestionLapsed
+from lodger_daemon.turns.core.events import LoopStatus, ToolEnded, ToolReturned, ToolStarted
+from lodger_daemon.turns.core.machine_events import AnswerGiven, CallEnded, CallsJudged, EndedCall, QuestionLapsed
 from lodger_daemon.turns.core.outcomes import DEVICE, Outcome, close, enter, loop
 from lodger_daemon.turns.core.states import Active, Asking, Executing, Judging, SavingRule
 from lodger_daemon.turns.core.step_phase import next_step
@@ -32,6 +32,27 @@ from lodger_daemon.turns.core.words import DENIED, NO_WAY_TO_ASK, NOBODY_ANSWERE
 
 def question_id_of(tool_call_id: ToolCallId) -> QuestionId:
     return QuestionId(f"perm-{tool_call_id}")
+
+
+def recorded(state: Active, batch: Batch, ended: tuple[EndedCall, ...]) -> Outcome:
+    """Calls that ended meanwhile are shown as those are that run now."""
+    if not ended:
+        return judge(state, batch)
+    running = loop(LoopStatus.EXECUTING_CLIENT_SIDE_TOOL, batch.run_id, tuple(one.tool_call_id for one in ended))
+    starts = (
+        Publish(ToolStarted(batch.run_id, batch.message_id, call.tool_call_id, call.tool_name, call.arguments_json))
+        for call in batch.calls
+    )
+    ends = (
+        Publish(event)
+        for one in ended
+        for event in (
+            ToolEnded(batch.run_id, batch.message_id, one.tool_call_id, one.status),
+            ToolReturned(batch.run_id, one.result_id, one.tool_call_id, one.status, one.text),
+        )
+    )
+    after, actions = _all_done(state)
+    return after, (running, running, DEVICE, *starts, *ends, *actions)
 
 
 def judge(state: Active, batch: Batch) -> Outcome:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
-from lodger_daemon.identity import QuestionId, RunId, ToolCallId, TurnId
+from lodger_daemon.identity import MessageId, QuestionId, RunId, ToolCallId, TurnId
 from lodger_daemon.models.contract import FailureKind, FinishReason
 from lodger_daemon.spend.contract import LimitReached
 from lodger_daemon.turns.contract import Answer
@@ -123,9 +123,21 @@ class StepFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedCall:
+    """A call that ended as its step was written down, with what its result is in the transcript."""
+
+    tool_call_id: ToolCallId
+    result_id: MessageId
+    status: Literal["success", "error"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class StepRecorded:
     lease: Lease
     run_id: RunId
+    ended: tuple[EndedCall, ...] = ()
+    """All calls of the step, or none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,89 @@
+"""Commits that a turn does not wait for, and what may be shown only after them."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from lodger_daemon.turns.core.events import ConversationEvent
+from lodger_daemon.turns.services import finish_regardless
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Bar:
+    """Stands in the line of events for a commit; what is behind it waits."""
+
+
+_Waiting: TypeAlias = ConversationEvent | _Bar
+
+
+class CommitsBeside:
+    """Of one conversation. Event loop only.
+
+    What is published after a commit was begun is delivered after what tells of that commit, all in its order.
+    """
+
+    def __init__(self, deliver: Callable[[ConversationEvent], None]) -> None:
+        self._deliver = deliver
+        self._line: deque[_Waiting] = deque()
+        self._on_their_way: set[asyncio.Task[None]] = set()
+
+    def publish(self, event: ConversationEvent) -> None:
+        if self._line:
+            self._line.append(event)
+        else:
+            self._deliver(event)
+
+    async def settled(self) -> None:
+        """Return once every commit begun so far has ended, well or not."""
+        if self._on_their_way:
+            await asyncio.wait(set(self._on_their_way))
+
+    def hold_nothing(self) -> None:
+        """The disk takes nothing for now, and a person wants to see what goes on: only what tells of commits waits."""
+        self._line = deque(one for one in self._line if not isinstance(one, _Bar))
+        self._deliver_first()
+
+    async def run(
+        self, commit: Coroutine[Any, Any, None], shown: tuple[ConversationEvent, ...], go_on: Callable[[], None]
+    ) -> None:
+        """Begin a commit, call `go_on` at once, and return when the commit has ended, also when cancelled meanwhile.
+
+        Args:
+            shown: what tells of the commit: delivered when it is on disk, never when it fails.
+
+        Raises: what `commit` raises.
+        """
+        bar = _Bar()
+        self._line.append(bar)
+        task = asyncio.ensure_future(self._committed(commit, bar, shown))
+        self._on_their_way.add(task)
+        task.add_done_callback(self._on_their_way.discard)
+        try:
+            go_on()
+        finally:
+            await finish_regardless(task)
+
+    async def _committed(
+        self, commit: Coroutine[Any, Any, None], bar: _Bar, shown: tuple[ConversationEvent, ...]
+    ) -> None:
+        stored: tuple[ConversationEvent, ...] = ()
+        try:
+            await commit
+            stored = shown
+        finally:
+            if bar in self._line:
+                place = self._line.index(bar)
+                self._line.remove(bar)
+                for event in reversed(stored):
+                    self._line.insert(place, event)
+                self._deliver_first()
+            else:
+                for event in stored:
+                    self.publish(event)
+
+    def _deliver_first(self) -> None:
+        while self._line and not isinstance(first := self._line[0], _Bar):
+            self._line.popleft()
+            self._deliver(first)
