@@ -106,6 +106,11 @@ async def test_a_server_is_offered_allowed_for_always_reached_and_closed(world: 
     assert (listed["state"], listed["local_port"], listed["listens"]) == ("denied", None, True)
     opened = json.loads((await world.run(home, "ports", "open", str(port), "--json")).out)
     assert opened["local_port"] == port and await answer_of(port) == "from the box\n"
+    there = ("connect", "mine", "--base-url", f"http://127.0.0.1:{port}/v1", "--model", "x", "--api-key-file", "-")
+    await world.run(home, *there, stdin="sk-mine\n")
+    [moved] = json.loads((await world.run(home, "ports", "list", "--json")).out)
+    assert await answer_of(port) is None, "what the agent runs is not sent the key"
+    assert moved["local_port"] != port and await answer_of(moved["local_port"]) == "from the box\n"
     wrong = await world.run(home, "ports", "close", "1")
     assert wrong.code != 0 and "`lodger ports list` lists what does" in wrong.err
     await daemon.stop()

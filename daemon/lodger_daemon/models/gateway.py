@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -85,6 +85,7 @@ class Models:
         self._default = default
         self._local_servers = dict(local_servers)
         self._registry = Registry(settings, environment, paths.config / "providers.json")
+        self._make_way: Callable[[Iterable[str]], Awaitable[None]] | None = None
         self._keys = KeyStore(paths.secrets, environment)
         self._lean = WorkerLink(
             "lodger_daemon.models.worker",
@@ -127,6 +128,14 @@ class Models:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         await asyncio.gather(self._lean.aclose(), self._litellm.aclose(), self._practice.aclose())
+
+    def let_make_way(self, make_way: Callable[[Iterable[str]], Awaitable[None]]) -> None:
+        """
+        Args:
+            make_way: called with the address of a provider before it is connected: what listens there for somebody
+                else, with this daemon's help, would be sent the key.
+        """
+        self._make_way = make_way
 
     def addresses(self) -> tuple[str, ...]:
         """Where providers are spoken to, and where servers of this machine would be found."""
@@ -226,6 +235,9 @@ class Models:
             raise ValueError(
                 f"Connecting {provider} needs a key: type it when asked, or name its file with --api-key-file."
             )
+        made = _with_fields(provider, fields)
+        if self._make_way is not None:
+            await self._make_way((made.base_url,))
         try:
             await asyncio.to_thread(self._store, provider, fields, key)
         except (KeyRefused, OSError) as refused:
@@ -277,8 +289,6 @@ class Models:
 
     def _store(self, name: str, fields: Mapping[str, str], key: str) -> None:
         # The key first: an address without its key would be used without one.
-        provider = Registry({name: {k: v for k, v in fields.items() if k in ("base_url", "dialect")}}, {}, Path())
-        assert name in provider.all()
         if key:
             self._keys.store(name, key)
         self._registry.store(name, fields)
@@ -403,3 +413,9 @@ def _practice_entry(default: str) -> ModelInfo:
     words = "practice model: " + place_in_words("practice")
     info = entry(provider, ListedModel(PRACTICE_MODEL), words, default == f"{PRACTICE}/{PRACTICE_MODEL}")
     return replace(info, label="practice model")
+
+
+def _with_fields(name: str, fields: Mapping[str, str]) -> Provider:
+    """As it will be. Raises: ValueError in words for the person."""
+    chosen = {key: value for key, value in fields.items() if key in ("base_url", "dialect")}
+    return Registry({name: chosen}, {}, Path()).all()[name]

@@ -122,6 +122,8 @@ class Ports:
         """Set while there are boxes."""
         self._ending: set[asyncio.Task[None]] = set()
         self._closing: Callable[[str, int], None] = lambda box, port: None
+        self._left: frozenset[int] = frozenset()
+        """Ports here that no box gets any more, beside those of `spoken_to`."""
 
     def let_ask(self, asker: PortAsker) -> None:
         self._asker = asker
@@ -132,6 +134,39 @@ class Ports:
             closing: called with the box and its port whenever an open port is closed.
         """
         self._closing = closing
+
+    async def leave(self, urls: Iterable[str]) -> None:
+        """Somebody who is trusted will be expected at these addresses: what is open here at their ports is closed
+        before this first waits, and open elsewhere when it returns."""
+        left = ports_of(urls)
+        self._left |= left
+        found = [
+            (box, number, forward)
+            for box in self._boxes.values()
+            for number, forward in box.forwards.items()
+            if forward.local_port in left
+        ]
+        for _, _, forward in found:
+            forward.close()
+        for box, number, forward in found:
+            await self._move(box, number, forward)
+
+    async def _move(self, box: _Box, number: int, forward: Forward) -> None:
+        async with box.lock:
+            if box.forwards.get(number) is not forward:
+                return
+            by = DecidedBy.PERSON if number in box.by_person else DecidedBy.RULE
+            del box.forwards[number]
+            self._closing(box.found.folder.name, number)
+            await forward.aclose()
+        self._noted(box, "closed", number, "a provider is expected at its place")
+        try:
+            await self._open(box, number, by, number)
+        except NotOpened as error:
+            self._tell(box, str(error))
+
+    def _never(self) -> frozenset[int]:
+        return self._left | ports_of(self._spoken_to())
 
     def is_open(self, name: str, number: int) -> bool:
         box = self._boxes.get(name)
@@ -279,12 +314,15 @@ class Ports:
                 return known.local_port
             forward = Forward(box.dialler, number, self._clock, self._relays)
             try:
-                await forward.listen(wanted, ports_of(self._spoken_to()))
+                await forward.listen(wanted, self._never())
             except OSError as error:
                 raise NotOpened(f"port {number} of the box could not be opened here: {error}") from error
             if self._boxes.get(box.found.folder.name) is not box:
                 await forward.aclose()
                 raise NotOpened("the box has ended")
+            if forward.local_port in self._never():
+                await forward.aclose()
+                raise NotOpened(f"port {forward.local_port} here is now a provider's; open it again")
             box.forwards[number] = forward
             box.book = offers.settled(box.book, number, PortState.OPEN, self._clock.wall())
             if by is DecidedBy.PERSON:

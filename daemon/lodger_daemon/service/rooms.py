@@ -166,6 +166,7 @@ def _make_ports(
     rules, asks = PersonsPorts(foundation.settings_file, foundation.settings), foundation.settings.ports.ask
     hubs, note = () if hub is None else (hub.url,), foundation.audit.note
     ports = Ports(rules, foundation.clock, note, asks=asks, spoken_to=lambda: (*hubs, *models.addresses()))
+    models.let_make_way(ports.leave)
     stack.push_async_callback(ports.aclose)
     shares = HubShares(ports, None if hub is None else hub.address())
     stack.push_async_callback(shares.aclose)

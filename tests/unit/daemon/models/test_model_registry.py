@@ -1,7 +1,7 @@
 """Which providers there are, where each comes from, and what `connect` changes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import pytest
@@ -117,6 +117,20 @@ async def test_a_local_server_is_found_and_becomes_the_default(tmp_path: Path, e
     assert await models.default_handle() == "ollama/alpha"
     assert [m.handle for m in await models.list_models()] == ["ollama/alpha", "ollama/beta", "practice/practice"]
     assert texts(await collect(models, scripted("ollama/beta", {"text": "hi"}))) == "hi"
+    await models.aclose()
+
+
+async def test_who_stands_in_the_way_is_told_before_a_provider_is_known(tmp_path: Path) -> None:
+    models = make(tmp_path)
+    told: list[tuple[tuple[str, ...], bool]] = []
+
+    async def make_way(urls: Iterable[str]) -> None:
+        told.append((tuple(urls), "http://127.0.0.1:9/v1" in models.addresses()))
+
+    models.let_make_way(make_way)
+    await models.connect("mine", {"base_url": "http://127.0.0.1:9/v1", "api_key": "sk-x"})
+    assert told == [(("http://127.0.0.1:9/v1",), False)]
+    assert "http://127.0.0.1:9/v1" in models.addresses()
     await models.aclose()
 
 

@@ -142,6 +142,37 @@ async def test_a_taken_port_here_gives_another_one(room: PortRoom) -> None:
         assert await fetched(local) == "hello\n"
 
 
+async def test_it_makes_way_for_a_provider_that_is_connected_there(room: PortRoom) -> None:
+    await room.serve(PYTHON_SERVER, PORT)
+    assert await room.allowed(PORT) == PORT
+    leaving = asyncio.ensure_future(room.ports.leave((f"http://localhost:{PORT}/v1",)))
+    await asyncio.sleep(0)
+    assert is_free(PORT), "before anything else happens"
+    await leaving
+    moved = room.ports.listed()[0].local_port
+    assert moved is not None and moved != PORT
+    assert await fetched(moved) == "hello\n"
+    assert room.audit[1:] == [
+        ("port.closed", str(PORT), "a provider is expected at its place"),
+        ("port.opened", str(PORT), "a person"),
+    ]
+    await room.ports.close(room.ports.listed()[0].box, PORT)
+    assert await room.ports.open(room.ports.listed()[0].box, PORT) != PORT, "nor is it had again"
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_port_that_is_being_opened_as_a_provider_comes_is_not(room: PortRoom, steps: int) -> None:
+    """Whatever point the opening has come to."""
+    await room.serve(PYTHON_SERVER, PORT)
+    await room.look()
+    opening = asyncio.ensure_future(room.ports.open(room.ports.listed()[0].box, PORT))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    await room.ports.leave((f"http://127.0.0.1:{PORT}/v1",))
+    await asyncio.gather(opening, return_exceptions=True)
+    assert is_free(PORT)
+
+
 async def test_it_ends_with_the_box(room: PortRoom) -> None:
     await room.serve(PYTHON_SERVER, PORT)
     local = await room.allowed(PORT)
