@@ -19,9 +19,10 @@ class MountWatch:
 
     async def check(self, key: BoxKey) -> str:
         """What the model has to know, empty when nothing is lost."""
-        pid = next((box.host_pid for box in self._boxes.statuses() if box.key == key), None)
+        running = {box.host_pid: box.key for box in self._boxes.statuses()}
+        self._had = {one: had for one, had in self._had.items() if had[0] in running}
+        pid = next((pid for pid, one in running.items() if one == key), None)
         if pid is None:
-            self._had.pop(key, None)
             return ""
         # Not in a thread: nothing but the kernel is asked, and each call of a tool waits for it.
         has = mount_points(pid)

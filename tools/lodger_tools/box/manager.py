@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
+from weakref import WeakValueDictionary
 
 from lodger_tools.box import record as records
 from lodger_tools.box.connected import Box, explained, note_outcome
@@ -63,7 +64,8 @@ class BoxManager:
         self._monotonic = monotonic
         self._boxes: dict[BoxKey, Box] = {}
         self._retired: list[Box] = []
-        self._locks: dict[BoxKey, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[BoxKey, asyncio.Lock] = WeakValueDictionary()
+        """Each for as long as somebody holds it or waits for it: of keys there is no end."""
         self._started: asyncio.Lock = asyncio.Lock()
         self._is_started = False
         self._janitor: asyncio.Task[None] | None = None

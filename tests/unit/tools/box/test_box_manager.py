@@ -1,6 +1,7 @@
 """The manager with the real runner as a plain process: no sandbox is needed for what is asked here."""
 
 import asyncio
+import gc
 import os
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -87,6 +88,21 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(LIMIT_S):
         while not condition():  # noqa: ASYNC110 - what is waited for happens in another process
             await asyncio.sleep(0.005)
+
+
+async def test_keys_that_are_done_with_leave_nothing_behind(rig: Rig) -> None:
+    """A conversation in a new folder each time makes a new key, for as long as the daemon runs."""
+
+    def locks() -> int:
+        gc.collect()
+        return sum(isinstance(one, asyncio.Lock) for one in gc.get_objects())
+
+    manager = rig.daemon()
+    await manager.end(rig.key)
+    before = locks()
+    for number in range(100):
+        await manager.end(BoxKey("agent-1", f"/folder-{number}"))
+    assert locks() == before
 
 
 async def test_output_comes_as_it_is_written_and_the_exit_code_with_the_end(rig: Rig) -> None:
