@@ -233,10 +233,12 @@ def shown_before_stored(patches: Patches) -> None:
 def result_shown_beside(patches: Patches) -> None:
     run = vars(CommitsBeside)["run"]
 
-    async def mutated(self: Any, commit: Any, shown: Any, go_on: Any) -> None:
-        for event in shown:
-            self.publish(event)
-        await run(self, commit, (), go_on)
+    async def mutated(self: Any, commit: Any, go_on: Any) -> None:
+        def telling_at_once() -> None:
+            self._telling = None
+            go_on()
+
+        await run(self, commit, telling_at_once)
 
     patches.set(CommitsBeside, "run", mutated)
 

@@ -59,7 +59,8 @@ class ConversationActor:
         self._command: asyncio.Future[Any] | None = None
         self._told: deque[told.MachineEvent] = deque()
         self._performing = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        """In the order they were begun, so that they are stopped in it."""
         self._sync_report: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -204,7 +205,7 @@ class ConversationActor:
 
     async def aclose(self) -> None:
         """Stop all tasks. What they were at is on paper as far as it came; the next daemon goes on from there."""
-        tasks = set(self._tasks)
+        tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -318,10 +319,10 @@ class ConversationActor:
         task = asyncio.get_running_loop().create_task(self._guarded(lease, work))
         owner = self.desk.work
         if lease is not None and owner is not None and owner.lease == lease:
-            owner.tasks.add(task)
-            task.add_done_callback(owner.tasks.discard)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            owner.tasks[task] = None
+            task.add_done_callback(lambda ended: owner.tasks.pop(ended, None))
+        self._tasks[task] = None
+        task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
         # Work that was cancelled before its first step is closed without having run.
         task.add_done_callback(lambda _: work.close())
         return task

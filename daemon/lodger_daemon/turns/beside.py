@@ -3,16 +3,19 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from lodger_daemon.turns.core.events import ConversationEvent
 from lodger_daemon.turns.services import finish_regardless
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Bar:
     """Stands in the line of events for a commit; what is behind it waits."""
+
+    shown: list[ConversationEvent] = field(default_factory=list)
+    """What tells of it."""
 
 
 _Waiting: TypeAlias = ConversationEvent | _Bar
@@ -27,10 +30,14 @@ class CommitsBeside:
     def __init__(self, deliver: Callable[[ConversationEvent], None]) -> None:
         self._deliver = deliver
         self._line: deque[_Waiting] = deque()
+        self._telling: _Bar | None = None
+        """Of which commit everything tells that is published now."""
         self._on_their_way: set[asyncio.Task[None]] = set()
 
     def publish(self, event: ConversationEvent) -> None:
-        if self._line:
+        if self._telling is not None:
+            self._telling.shown.append(event)
+        elif self._line:
             self._line.append(event)
         else:
             self._deliver(event)
@@ -45,33 +52,30 @@ class CommitsBeside:
         self._line = deque(one for one in self._line if not isinstance(one, _Bar))
         self._deliver_first()
 
-    async def run(
-        self, commit: Coroutine[Any, Any, None], shown: tuple[ConversationEvent, ...], go_on: Callable[[], None]
-    ) -> None:
+    async def run(self, commit: Coroutine[Any, Any, None], go_on: Callable[[], None]) -> None:
         """Begin a commit, call `go_on` at once, and return when the commit has ended, also when cancelled meanwhile.
 
         Args:
-            shown: what tells of the commit: delivered when it is on disk, never when it fails.
+            go_on: what it publishes tells of the commit: delivered when that is on disk, never when it fails.
 
         Raises: what `commit` raises.
         """
-        bar = _Bar()
+        bar = self._telling = _Bar()
         self._line.append(bar)
-        task = asyncio.ensure_future(self._committed(commit, bar, shown))
+        task = asyncio.ensure_future(self._committed(commit, bar))
         self._on_their_way.add(task)
         task.add_done_callback(self._on_their_way.discard)
         try:
             go_on()
         finally:
+            self._telling = None
             await finish_regardless(task)
 
-    async def _committed(
-        self, commit: Coroutine[Any, Any, None], bar: _Bar, shown: tuple[ConversationEvent, ...]
-    ) -> None:
-        stored: tuple[ConversationEvent, ...] = ()
+    async def _committed(self, commit: Coroutine[Any, Any, None], bar: _Bar) -> None:
+        stored: list[ConversationEvent] = []
         try:
             await commit
-            stored = shown
+            stored = bar.shown
         finally:
             if bar in self._line:
                 place = self._line.index(bar)

@@ -308,12 +308,12 @@ async def _record_result(
         finished.add(call.tool_call_id)
         if shown_commit is not None:
             desk.live.change_state(shown_memory_commit=shown_commit)
+        desk.publish(ToolEnded(batch.run_id, batch.message_id, call.tool_call_id, outcome.status))
+        desk.publish(ToolReturned(batch.run_id, message.message_id, call.tool_call_id, outcome.status, outcome.text))
         desk.feed(told.CallEnded(work.lease, call.tool_call_id))
 
-    ended = ToolEnded(batch.run_id, batch.message_id, call.tool_call_id, outcome.status)
-    returned = ToolReturned(batch.run_id, message.message_id, call.tool_call_id, outcome.status, outcome.text)
     desk.work_of(work.lease)
-    await desk.durably_beside(work, write, (ended, returned), go_on)
+    await desk.durably_beside(work, write, go_on)
 
 
 def _executed_json(call: Call, arguments: JsonObject) -> str:

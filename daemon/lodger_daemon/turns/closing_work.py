@@ -109,9 +109,10 @@ async def stop_tasks(desk: Desk, work: TurnWork) -> None:
 
     What does not stop in time has no lease any more and can write nothing down.
     """
-    tasks = {task for task in work.tasks if task is not asyncio.current_task()}
-    for task in tasks:
+    begun = [task for task in work.tasks if task is not asyncio.current_task()]
+    for task in begun:
         task.cancel()
+    tasks = set(begun)
     left_s = STOP_LIMIT_S
     while tasks:
         look_s = min(STOP_LOOK_S, left_s)

@@ -95,7 +95,8 @@ class TurnWork:
     run_id: RunId | None = None
     """The run that the transcript ends with."""
     step: Step | None = None
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    tasks: dict["asyncio.Task[None]", None] = field(default_factory=dict)
+    """In the order they were begun, so that they are stopped in it."""
     dropping: "asyncio.Task[None] | None" = None
     """Writes down the end of a run that failed; the next run is not begun before."""
     interruption: "asyncio.Task[None] | None" = None
@@ -289,20 +290,18 @@ class Desk:
         self,
         work: TurnWork,
         change: Callable[[sqlite3.Connection], None],
-        shown: tuple[ConversationEvent, ...],
         go_on: Callable[[], None],
     ) -> None:
         """As `durably`, but `go_on` is called at once: the model may be asked while the change is on its way to the
         disk. Nothing is shown meanwhile, and whatever is committed later is committed after it.
 
         Args:
-            shown: what tells of the change; shown when it is on disk.
-            go_on: changes the memory as the commit changes the disk, and tells the machine.
+            go_on: changes the memory as the commit changes the disk, publishes what tells of it, tells the machine.
 
         Raises: StoreError; then the turn is over and `work.unstored` set.
         """
         try:
-            await self._beside.run(self.until_stored(lambda: self.log.write(change)), shown, go_on)
+            await self._beside.run(self.until_stored(lambda: self.log.write(change)), go_on)
         except StoreError as error:
             work.unstored = error
             raise

@@ -76,7 +76,7 @@ async def record(desk: Desk, action: do.RecordStep) -> None:
     if ended:
         await desk.settled()
         desk.work_of(action.lease)
-        await desk.durably_beside(work, page.write, (), go_on)
+        await desk.durably_beside(work, page.write, go_on)
         return
     await finish_regardless(commit())
     desk.work_of(action.lease)

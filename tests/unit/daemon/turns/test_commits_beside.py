@@ -123,7 +123,8 @@ async def test_a_result_that_will_never_be_stored_ends_the_turn_and_the_conversa
     assert [event.text for event in house.seen(seen.AssistantText)] == ["so be it", "and on"]
 
 
-async def test_while_the_disk_is_full_a_person_sees_why_and_can_stop_the_turn(house: House) -> None:
+@pytest.mark.parametrize("tool", ["Bash", "Read"])
+async def test_while_the_disk_is_full_a_person_sees_why_and_can_stop_the_turn(house: House, tool: str) -> None:
     full = True
 
     async def refused() -> None:
@@ -131,7 +132,7 @@ async def test_while_the_disk_is_full_a_person_sees_why_and_can_stop_the_turn(ho
             raise StoreFull(house.database.path)
 
     at_the_result(house, refused)
-    house.models.play(calls("one"), [Gate(), *says("never")])
+    house.models.play(calls("one", name=tool), [Gate(), *says("never")])
     await house.say("go", "m1")
     await house.until(lambda: any("full" in event.message for event in house.seen(seen.StatusNote)))
     assert house.seen(seen.ToolReturned) == []
