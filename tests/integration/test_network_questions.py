@@ -137,3 +137,27 @@ async def test_what_a_command_in_the_background_is_refused_is_told_to_the_person
             await talk.finished(talk.client.frames.index(told))
             assert talk.client.of("control_request") == []
             assert there.received == []
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["same daemon", "later daemon"])
+async def test_a_line_about_a_box_finds_who_worked_there_last(world: World, restarted: bool) -> None:
+    """Also after a turn that ran nothing, and where nobody has begun one since the daemon started."""
+    home = world.home("a")
+    os.mkfifo(home.workspace / "go")
+    (home.workspace / "go").chmod(0o666)
+    async with upstream(ANSWER) as there:
+        allow(home, there.port)
+        endpoint = await world.endpoint()
+        daemon = await start(world, home, endpoint)
+        async with talking(home) as talk:
+            command = f"read line <go; curl -sS -m 20 --noproxy '' http://localhost:{there.port}/"
+            call = {"name": "Bash", "arguments": {"command": command, "run_in_background": True}}
+            await talk.turn(script({"calls": [call]}, {"text": "started"}))
+            await talk.turn(script({"text": "nothing to do"}))
+        if restarted:
+            await daemon.stop()
+            await start(world, home, endpoint)
+        async with talking(home) as talk:
+            await asyncio.to_thread((home.workspace / "go").write_text, "on\n")
+            note = await talk.client.wait(lambda frame: "no turn ran" in str(frame.get("delta")), 0)
+            assert f"localhost:{there.port}" in note["delta"]["message"]

@@ -5,6 +5,7 @@ finish(connection, turn_id, stop_reason, now, run_id=None, error=None)     raise
 active(connection, key) -> TurnRow | None
 all_active(connection) -> tuple[TurnRow, ...]          what a restart has to take up again
 get(connection, turn_id) -> TurnRow | None
+latest_with_calls(connection, key) -> TurnRow | None
 
 `finish` also answers the input that the turn admitted. The schema lets a turn end only when nothing else of it is open:
 input it reserved without admitting is released, its run has ended, its tool calls are finished in the journal (as
@@ -80,6 +81,18 @@ def finish(
     )
     if cursor.rowcount == 0:
         raise StateConflict(f"turn {turn_id} is not active")
+
+
+def latest_with_calls(connection: sqlite3.Connection, key: ConversationKey) -> TurnRow | None:
+    """The last one that ran any tool."""
+    found = connection.execute(
+        "SELECT r.turn_id FROM runs r JOIN conversations v ON v.number = r.conversation "
+        "WHERE v.agent_id = ? AND v.conversation_id = ? AND EXISTS "
+        "(SELECT 1 FROM journal j WHERE j.conversation = r.conversation AND j.run_id = r.run_id) "
+        "ORDER BY r.started_at DESC, r.run_id DESC LIMIT 1",
+        (key.agent_id, key.conversation_id),
+    ).fetchone()
+    return get(connection, TurnId(found[0])) if found else None
 
 
 def active(connection: sqlite3.Connection, key: ConversationKey) -> TurnRow | None:

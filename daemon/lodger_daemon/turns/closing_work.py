@@ -230,3 +230,4 @@ def _leave(desk: Desk, work: TurnWork) -> None:
         desk.work = None
         desk.last_was_queued = work.queued
         desk.last_box = work.place.box if work.used_box else None
+        desk.live.worked_in = desk.last_box or desk.live.worked_in

@@ -9,7 +9,7 @@ from lodger_daemon.backends.core.transcript import TranscriptMessage
 from lodger_daemon.backends.local.conversation import LocalConversation
 from lodger_daemon.clock import WallTime
 from lodger_daemon.identity import ClientMessageId, ConversationKey, RunId
-from lodger_daemon.store import agent_rows, conversation_rows, message_rows, run_rows
+from lodger_daemon.store import agent_rows, conversation_rows, message_rows, run_rows, turn_rows
 from lodger_daemon.store.conversation_rows import ConversationState
 from lodger_daemon.turns.contract import AgentRecord
 from lodger_daemon.turns.event_log import reserve_first_block
@@ -55,6 +55,8 @@ class Loaded:
     in_context: tuple[TranscriptMessage, ...]
     runs: Mapping[RunId, tuple[ClientMessageId, ...]]
     numbers_reserved: int
+    worked_in: BoxKey | None
+    """Where the latest turn that ran calls ran them."""
 
 
 def load(connection: sqlite3.Connection, key: ConversationKey, now: WallTime) -> Loaded | None:
@@ -65,6 +67,8 @@ def load(connection: sqlite3.Connection, key: ConversationKey, now: WallTime) ->
     conversation_rows.ensure(connection, key, now)
     record = conversation_rows.get(connection, key)
     state = conversation_rows.state(connection, key)
+    worked = turn_rows.latest_with_calls(connection, key)
+    place = place_from_cause(worked.cause, key.agent_id) if worked is not None else None
     return Loaded(
         agent=agent,
         model=record.model if record is not None else None,
@@ -72,6 +76,7 @@ def load(connection: sqlite3.Connection, key: ConversationKey, now: WallTime) ->
         in_context=tuple(from_row(row) for row in message_rows.in_context(connection, key)),
         runs={row.run_id: row.client_message_ids for row in run_rows.recent(connection, key, RUNS_REMEMBERED)},
         numbers_reserved=reserve_first_block(connection, key),
+        worked_in=place.box if place is not None else None,
     )
 
 
@@ -85,6 +90,8 @@ class LiveConversation:
     state: ConversationState
     transcript: LocalConversation
     runs: dict[RunId, tuple[ClientMessageId, ...]] = field(default_factory=dict)
+    worked_in: BoxKey | None = None
+    """Where the latest ended turn that ran calls ran them: who is told of what goes on in that box."""
 
     @property
     def handle(self) -> str:

@@ -6,10 +6,9 @@ from typing import Final
 from lodger_daemon.identity import AgentId
 from lodger_daemon.network.contract import WorkInBox
 from lodger_daemon.turns import picking
-from lodger_daemon.turns.core.events import StatusNote
 from lodger_daemon.turns.core.own_questions import OwnQuestion
 from lodger_daemon.turns.desk import Desk
-from lodger_daemon.turns.side_questions import SideQuestion, ask, desk_for
+from lodger_daemon.turns.side_questions import SideQuestion, ask, desk_for, tell_last
 from lodger_tools.box.contract import BoxKey
 
 LIMIT_S: Final = 29.0
@@ -33,11 +32,7 @@ class NetworkAsker:
         desks = tuple(self._desks_of(AgentId(box.agent_id)))
         if any(_work_of(desk, box) is not None for desk in desks):
             return False
-        last = next((desk for desk in desks if desk.work is None and desk.last_box == box), None)
-        if last is None or last.stopping:
-            return False
-        last.publish(StatusNote(text, "info"))
-        return True
+        return tell_last(box, desks, text)
 
     def work_in(self, box: BoxKey) -> tuple[WorkInBox, ...]:
         """The turns that work in a box now; for the audit log."""

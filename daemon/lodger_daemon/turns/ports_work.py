@@ -10,7 +10,7 @@ from lodger_daemon.turns import picking
 from lodger_daemon.turns.core.events import StatusNote
 from lodger_daemon.turns.core.own_questions import OwnQuestion
 from lodger_daemon.turns.desk import Desk
-from lodger_daemon.turns.side_questions import SideQuestion, ask, desk_for
+from lodger_daemon.turns.side_questions import SideQuestion, ask, desk_for, tell_last
 from lodger_tools.box.contract import BoxKey
 
 _REASON: Final = (
@@ -47,10 +47,12 @@ class PortsAsker:
         return allowed
 
     def tell(self, box: BoxKey, text: str) -> None:
-        for desk in self._desks_of(AgentId(box.agent_id)):
-            if not desk.stopping and box == (desk.last_box if desk.work is None else desk.work.place.box):
-                desk.publish(StatusNote(text, "info"))
-                return
+        desks = tuple(self._desks_of(AgentId(box.agent_id)))
+        there = [desk for desk in desks if not desk.stopping and desk.work is not None and desk.work.place.box == box]
+        if there:
+            there[0].publish(StatusNote(text, "info"))
+        else:
+            tell_last(box, desks, text)
 
     def _desk(self, box: BoxKey) -> Desk | None:
         return desk_for(box, self._desks_of(AgentId(box.agent_id)))

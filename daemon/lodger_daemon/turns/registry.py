@@ -176,6 +176,7 @@ class Registry:
             state=loaded.state,
             transcript=LocalConversation(loaded.in_context),
             runs=dict(loaded.runs),
+            worked_in=loaded.worked_in,
         )
         reserved = loaded.numbers_reserved
         log = EventLog(key, self._database, self._services.clock, reserved - NUMBER_BLOCK, reserved)

@@ -16,6 +16,7 @@ from lodger_daemon.turns.core.events import (
     LoopStatusChanged,
     PermissionSuggestion,
     QuestionAsked,
+    StatusNote,
 )
 from lodger_daemon.turns.core.own_questions import OwnQuestion
 from lodger_daemon.turns.desk import Desk, TurnWork
@@ -46,6 +47,15 @@ def desk_for(box: BoxKey, desks: Iterable[Desk]) -> Desk | None:
     able = [desk for desk in desks if _can_ask(desk)]
     there = [desk for desk in able if desk.work is not None and desk.work.place.box == box]
     return next(iter(there or able), None)
+
+
+def tell_last(box: BoxKey, desks: Iterable[Desk], text: str) -> bool:
+    """A line about a box in which no turn works, for a conversation that did so last. False when there is none."""
+    last = next((desk for desk in desks if not desk.stopping and desk.live.worked_in == box), None)
+    if last is None:
+        return False
+    last.publish(StatusNote(text, "info"))
+    return True
 
 
 def _can_ask(desk: Desk) -> bool:

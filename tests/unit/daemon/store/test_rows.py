@@ -1,5 +1,6 @@
 """The row modules, each by a whole round trip on a real database."""
 
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -180,6 +181,25 @@ async def test_text_that_utf8_cannot_hold_is_stored(tmp_path: Path) -> None:
     half = NewMessage(MessageId("m1"), MessageKind.USER, "half \ud83d and ü", NOW)
     await database.write(lambda c: message_rows.append(c, KEY, half))
     assert await database.read(lambda c: message_rows.get(c, half.message_id)) == stored(half, 1)
+    await database.aclose()
+
+
+async def test_the_latest_turn_with_calls_is_not_one_that_only_spoke(tmp_path: Path) -> None:
+    database = open_database(tmp_path)
+    await start_run(database)
+    assert await database.read(lambda c: turn_rows.latest_with_calls(c, KEY)) is None
+
+    def work(c: sqlite3.Connection) -> None:
+        journal_rows.start(c, CALL, "Bash", {"command": "ls"}, DIGEST, "mode standard", NOW)
+        journal_rows.finish(c, CALL, CallOutcome(OutcomeStatus.SUCCESS, "done"), NOW)
+        run_rows.end(c, RUN, RunStatus.COMPLETED, StopReason.END_TURN, NOW)
+        turn_rows.finish(c, TURN, StopReason.END_TURN, NOW, RUN)
+
+    await database.write(work)
+    await start_turn(database, turn=TurnId("turn-2"))
+    await database.write(lambda c: run_rows.start(c, KEY, RunId("run-2"), TurnId("turn-2"), LATER))
+    found = await database.read(lambda c: turn_rows.latest_with_calls(c, KEY))
+    assert found is not None and found.turn_id == TURN
     await database.aclose()
 
 
