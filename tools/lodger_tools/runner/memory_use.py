@@ -103,6 +103,15 @@ def held_files(pids: list[int]) -> tuple[dict[int, int], int]:
     return held, sum(files.values())
 
 
+def has_memory_files() -> bool:
+    """They are there only where a control group counts all memory of the box, that in sockets too."""
+    try:
+        os.close(os.memfd_create("look"))
+    except OSError:
+        return False
+    return True
+
+
 def sockets_there() -> int:
     """All sockets of this box, also those that wait in another and those of processes that hide theirs."""
     for line in read_small("/proc/self/net/sockstat").splitlines():

@@ -35,7 +35,7 @@ class MemoryWatch:
         self._armed = False
         self._limit_bytes = -1
         self._most_sockets = 0
-        """What waits in sockets is counted nowhere; so many could hold as much as the limit is."""
+        """So many could hold as much as the limit is; 0 where the kernel counts what waits in them."""
         self._places: tuple[str, ...] = ()
 
     def arm(self) -> None:
@@ -53,12 +53,13 @@ class MemoryWatch:
 
             self._limit_bytes = max(0, resource.getrlimit(resource.RLIMIT_DATA)[0])
             self._places = memory_use.private_places()
-            self._most_sockets = self._limit_bytes // memory_use.socket_bytes()
+            if not memory_use.has_memory_files():
+                self._most_sockets = self._limit_bytes // memory_use.socket_bytes()
         processes = self._children.processes() if self._limit_bytes else []
         if not processes:
             self._armed = False
             return
-        sockets = memory_use.sockets_there()
+        sockets = memory_use.sockets_there() if self._most_sockets else 0
         if sockets > self._most_sockets:
             held = memory_use.sockets_of([process.pid for process in processes], sockets)
             self._end_largest(processes, held)

@@ -185,6 +185,19 @@ async def test_what_waits_in_sockets_is_bounded_by_their_number(rig: Rig, how: s
     assert (await rig.end("small")).exit_code == 0, "the other one goes on"
 
 
+@pytest.mark.parametrize("how", [SOCKETS], ids=["memory file"])
+async def test_where_a_group_counts_them_sockets_have_no_limit_of_ours(rig: Rig, how: str) -> None:
+    text = how.format(pairs=600).replace("1 << 23", "1 << 10")
+    await rig.begin("many", f"exec python3 -c \"held = 0\n{text}\nopen('one').read()\"")
+    await rig.until_full("many")
+    await rig.begin("beside", hold(100 * MIB, "one"))
+    await rig.until_full("beside")
+    await several_looks(rig)
+    part = await rig.manager.read(rig.key, "many", 0, 100)
+    assert part is not None and not part.ended
+    assert (await rig.manager.stop_all(rig.key)) >= 1
+
+
 async def test_sockets_that_wait_in_a_socket_count(rig: Rig) -> None:
     await rig.begin("flight", f"exec python3 -c \"{IN_FLIGHT}\nopen('two').read()\"")
     assert (await rig.end("flight")).out_of_memory
