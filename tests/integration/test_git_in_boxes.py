@@ -27,6 +27,8 @@ PERSONS = """\
     helper = "!touch marked"
 [url "https://token-of-ada@forge.test/"]
     insteadOf = https://forge.test/
+[pull]
+    rebase = true
 [include]
     path = more
 """
@@ -63,6 +65,7 @@ async def test_the_persons_name_and_nothing_else_of_theirs(developer: Developer,
         assert absent not in said.lower()
     assert "put back" not in said
     assert not (developer.workspace / "marked").exists()
+    assert "system\tpull.rebase=true" in said
     refused = await developer.runs(f"git mark; cat {home}/.gitconfig {home}/more /run/lodger/gitconfig")
     assert "token-of-ada" not in refused.text
     assert not (developer.workspace / "marked").exists()

@@ -18,7 +18,7 @@ from lodger_daemon.paths import Paths
 from lodger_daemon.service.core.box_git import AGENT_NAME, CONFIG_INSIDE, config_text
 from lodger_daemon.service.folder_boxes import PERSON
 from lodger_daemon.service.installation import installation_folders
-from lodger_daemon.service.persons_git import persons_identity
+from lodger_daemon.service.persons_git import persons_git
 from lodger_daemon.service.settings import Settings
 from lodger_sandbox.contract import BoxLimits, BoxRequest, BoxUser, Mount, SandboxUnavailable, WrittenFile
 from lodger_sandbox.core.policy import PolicyRefused
@@ -155,7 +155,7 @@ class BoxRequests:
 
     def _with_git(self, request: BoxRequest, agent: Identity | None) -> BoxRequest:
         """The person's own configuration stays outside: with it, programs and tokens that stand in it."""
-        text = config_text(request.workspace, persons_identity(self._paths.home), agent)
+        text = config_text(request.workspace, persons_git(self._paths.home), agent)
         return replace(
             request,
             written=(WrittenFile(CONFIG_INSIDE, text),),

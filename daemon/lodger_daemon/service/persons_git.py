@@ -1,14 +1,13 @@
-"""Who the person is to git, read without running anything of their configuration. Blocks for some 5 ms."""
+"""Who the person is to git and how they like it, read without running anything of their configuration. Blocks for some 5 ms."""
 
 import logging
 import subprocess
 from pathlib import Path
 from typing import Final
 
-from lodger_daemon.memory.core.commits import Identity
 from lodger_daemon.memory.errors import MemoryUnavailable
 from lodger_daemon.memory.git import find_git
-from lodger_daemon.service.core.box_git import identity_in
+from lodger_daemon.service.core.box_git import PersonsGit, persons_git_in
 
 _FILES: Final = (".config/git/config", ".gitconfig")
 """As git reads them: the later one wins."""
@@ -18,15 +17,15 @@ _RUN_LIMIT_S: Final = 2.0
 _log = logging.getLogger(__name__)
 
 
-def persons_identity(home: Path) -> Identity | None:
-    """None when they set none, or git could not say. Included files count, as for the person's own git; `includeIf`
-    does not, because it asks about a repository, and git must not look at one that an agent writes."""
+def persons_git(home: Path) -> PersonsGit:
+    """Nothing when they set nothing, or git could not say. Included files count, as for the person's own git;
+    `includeIf` does not, because it asks about a repository, and git must not look at one that an agent writes."""
     try:
         git = find_git()
-        return identity_in(tuple(_listed(git, home / name, home) for name in _FILES if _is_readable(home / name)))
+        return persons_git_in(tuple(_listed(git, home / name, home) for name in _FILES if _is_readable(home / name)))
     except (MemoryUnavailable, OSError, subprocess.SubprocessError) as error:
         _log.warning("who you are to git could not be read, so boxes do not know: %s", error)
-        return None
+        return PersonsGit()
 
 
 def _is_readable(file: Path) -> bool:
@@ -36,7 +35,7 @@ def _is_readable(file: Path) -> bool:
 def _listed(git: str, file: Path, home: Path) -> bytes:
     """Empty when git cannot read it."""
     return subprocess.run(
-        (git, "config", "--file", str(file), "--includes", "-z", "--get-regexp", r"^user\.(name|email)$"),
+        (git, "config", "--file", str(file), "--includes", "-z", "--list"),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

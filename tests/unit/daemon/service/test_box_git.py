@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 from lodger_daemon.memory.core.commits import Identity
-from lodger_daemon.service.core.box_git import config_text, identity_in
+from lodger_daemon.service.core.box_git import PersonsGit, config_text, persons_git_in
 
 ADA = Identity("Ada", "ada@people.test")
 AGENT = Identity("Lodger agent", "agent-1@lodger.invalid")
@@ -15,24 +15,27 @@ def listed(**values: str) -> bytes:
 
 
 def test_the_later_file_wins_and_halves_complete_each_other() -> None:
-    assert identity_in((listed(name="Old", email="ada@people.test"), listed(name="Ada"))) == ADA
-    assert identity_in((listed(name="Ada"), listed())) is None
-    assert identity_in((listed(name="Ada", email=""),)) is None
-    assert identity_in(()) is None
+    assert persons_git_in((listed(name="Old", email="ada@people.test"), listed(name="Ada"))).identity == ADA
+    assert persons_git_in((listed(name="Ada"), listed())).identity is None
+    assert persons_git_in((listed(name="Ada", email=""),)).identity is None
+    assert persons_git_in(()).identity is None
 
 
 def test_a_listing_that_breaks_off_is_left_out() -> None:
-    assert identity_in((listed(name="Ada", email="ada@people.test"), b"user.name\nEv")) == ADA
+    assert persons_git_in((listed(name="Ada", email="ada@people.test"), b"user.name\nEv")).identity == ADA
 
 
 def test_a_name_stays_one_line() -> None:
-    assert identity_in((listed(name="A\x1b[2J\nda", email="ada@people.test"),)) == Identity("A[2Jda", "ada@people.test")
+    assert persons_git_in((listed(name="A\x1b[2J\nda", email="ada@people.test"),)).identity == Identity(
+        "A[2Jda", "ada@people.test"
+    )
 
 
 def test_git_reads_what_was_written_whatever_stands_in_it(tmp_path: Path) -> None:
     place = '/w/a "quoted"\\ #;\n[alias]\n\tx = !touch marked'
     file = tmp_path / "config"
-    file.write_text(config_text(place, Identity('A "B" \\ ; #C', "a@b"), AGENT))
+    person = PersonsGit(Identity('A "B" \\ ; #C', "a@b"), {"core.autocrlf": "input", "log.date": 'format:"%d"'})
+    file.write_text(config_text(place, person, AGENT))
     git = subprocess.run(
         ("git", "config", "--file", str(file), "--list", "-z"), capture_output=True, text=True, check=True
     )
@@ -42,9 +45,30 @@ def test_git_reads_what_was_written_whatever_stands_in_it(tmp_path: Path) -> Non
         "include.path\n/etc/gitconfig",
         'user.name\nA "B" \\ ; #C',
         "user.email\na@b",
+        "core.autocrlf\ninput",
+        'log.date\nformat:"%d"',
         f"safe.directory\n{place}",
     ]
 
 
 def test_nobody_known_is_nobody_named() -> None:
-    assert "[user]" not in config_text("/w", None, None)
+    assert "[user]" not in config_text("/w", PersonsGit(), None)
+
+
+def test_of_the_preferences_only_harmless_ones_are_taken() -> None:
+    listing = b"".join(
+        f"{key}\n{value}\0".encode()
+        for key, value in (
+            ("pull.rebase", "false"),
+            ("core.autocrlf", "input"),
+            ("core.fsmonitor", "touch marked"),
+            ("color.pager", "touch marked"),
+            ("alias.pull", "!touch marked"),
+            ("credential.helper", "store"),
+            ("author.name", "Eve"),
+        )
+    )
+    assert persons_git_in((listing, b"pull.rebase\ntrue\0")).preferences == {
+        "pull.rebase": "true",
+        "core.autocrlf": "input",
+    }
