@@ -1,4 +1,4 @@
-"""Who the person is to git and how they like it, read without running anything of their configuration. Blocks for some 5 ms."""
+"""Who the person is to git and how they like it; nothing of their configuration is run. Blocks for some 5 ms."""
 
 import logging
 import subprocess
