@@ -9,9 +9,8 @@ from lodger_daemon.turns.contract import Allow, Answer, Deny
 from lodger_daemon.turns.core import actions as do
 from lodger_daemon.turns.core import machine_events as told
 from lodger_daemon.turns.core.call_phases import question_id_of
-from lodger_daemon.turns.core.calls import Call, CallProgress, MustAsk, Refused, RefusedBy
+from lodger_daemon.turns.core.calls import Call, CallProgress, MustAsk
 from lodger_daemon.turns.core.events import DeviceStateChanged
-from lodger_daemon.turns.core.words import PERMISSION_CHANGED
 from lodger_daemon.turns.desk import Desk, TurnWork
 from lodger_daemon.turns.judging import as_progress
 from lodger_daemon.turns.question_work import progress_of_question, withdraw_questions
@@ -32,9 +31,6 @@ async def judge_calls(desk: Desk, action: do.JudgeCalls) -> None:
         verdict = await judge_now(desk, work, call.arguments, request)
         desk.work_of(action.lease)
         judged = as_progress(verdict, call.arguments)
-        if call.tool_call_id in work.started_calls and isinstance(judged, MustAsk):
-            # The rules changed since the commit of the step: what stands there as started has no question any more.
-            judged = Refused(PERMISSION_CHANGED.format(reason=judged.reason), RefusedBy.RULES, judged.rule)
         progress[call.tool_call_id] = await _settled_otherwise(desk, action, call, judged)
         desk.work_of(action.lease)
     desk.feed(told.CallsJudged(action.lease, progress))

@@ -136,7 +136,9 @@ def _tell(desk: Desk, step: Step, action: do.RecordStep, page: StepPage) -> None
             ToolCallRequested(step.run_id, step.calls_message_id, call.tool_call_id, call.name, call.arguments_json)
         )
     publish_step_end(desk, step, action.stop_reason)
-    desk.feed(told.StepRecorded(action.lease, step.run_id, tuple(_ended_call(result) for result in page.results)))
+    started = frozenset(start.key.tool_call_id for start in page.starts)
+    ended = tuple(_ended_call(result) for result in page.results)
+    desk.feed(told.StepRecorded(action.lease, step.run_id, started, ended))
 
 
 def _ended_call(result: records.CallResult) -> told.EndedCall:

@@ -22,7 +22,7 @@ from lodger_daemon.turns.core.calls import (
     to_ask,
 )
 from lodger_daemon.turns.core.events import LoopStatus, ToolEnded, ToolReturned, ToolStarted
-from lodger_daemon.turns.core.machine_events import AnswerGiven, CallEnded, CallsJudged, EndedCall, QuestionLapsed
+from lodger_daemon.turns.core.machine_events import AnswerGiven, CallEnded, CallsJudged, QuestionLapsed, StepRecorded
 from lodger_daemon.turns.core.outcomes import DEVICE, Outcome, close, enter, loop
 from lodger_daemon.turns.core.states import Active, Asking, Executing, Judging, SavingRule
 from lodger_daemon.turns.core.step_phase import next_step
@@ -34,10 +34,13 @@ def question_id_of(tool_call_id: ToolCallId) -> QuestionId:
     return QuestionId(f"perm-{tool_call_id}")
 
 
-def recorded(state: Active, batch: Batch, ended: tuple[EndedCall, ...]) -> Outcome:
+def recorded(state: Active, batch: Batch, event: StepRecorded) -> Outcome:
     """Calls that ended meanwhile are shown as those are that run now."""
+    ended = event.ended
     if not ended:
-        return judge(state, batch)
+        return judge(
+            state, batch.map(lambda call: _started(call) if call.tool_call_id in event.started else call.progress)
+        )
     running = loop(LoopStatus.EXECUTING_CLIENT_SIDE_TOOL, batch.run_id, tuple(one.tool_call_id for one in ended))
     starts = (
         Publish(ToolStarted(batch.run_id, batch.message_id, call.tool_call_id, call.tool_name, call.arguments_json))
@@ -53,6 +56,10 @@ def recorded(state: Active, batch: Batch, ended: tuple[EndedCall, ...]) -> Outco
     )
     after, actions = _all_done(state)
     return after, (running, running, DEVICE, *starts, *ends, *actions)
+
+
+def _started(call: Call) -> CallProgress:
+    return Permitted(call.arguments) if call.arguments is not None else call.progress
 
 
 def judge(state: Active, batch: Batch) -> Outcome:

@@ -178,8 +178,8 @@ def _active_report(state: Active, event: LeasedEvent) -> Outcome:
             return step_phase.compacted(state, phase, event)
         case Recording() as phase, StepAdmitted():
             return step_phase.admitted_with_its_end(state, phase, event)
-        case Recording(batch), StepRecorded(ended=ended):
-            return call_phases.recorded(state, batch, ended)
+        case Recording(batch), StepRecorded():
+            return call_phases.recorded(state, batch, event)
         case Judging() as phase, CallsJudged():
             return call_phases.judged(state, phase, event)
         case SavingRule() as phase, RulesSaved():

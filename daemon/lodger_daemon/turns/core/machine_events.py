@@ -136,6 +136,8 @@ class EndedCall:
 class StepRecorded:
     lease: Lease
     run_id: RunId
+    started: frozenset[ToolCallId] = frozenset()
+    """Calls that the rules allowed and that are in the journal as started; judged once more as they run."""
     ended: tuple[EndedCall, ...] = ()
     """All calls of the step, or none."""
 
