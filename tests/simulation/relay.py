@@ -131,7 +131,7 @@ class Hub:
             last_heartbeat_at_ms=None,
         )
         socket = await hub_socket.accepted()
-        await self._switchboard.serve_machine(socket, environment, "token-of-the-machine", _no_mail)
+        await self._switchboard.serve_machine(socket, environment, "token-of-the-machine", _no_mail, _not_kept)
 
     async def _serve_client(self, hub_socket: HubSocket) -> None:
         socket = await hub_socket.accepted()
@@ -140,7 +140,11 @@ class Hub:
             await socket.close(1013, "the machine is not connected")
             return
         caller = Principal(TokenRole.CLIENT, "token-of-the-client", b"", "device-1")
-        await self._switchboard.serve_client(socket, machine, Interest(), caller)
+        await self._switchboard.serve_client(socket, machine, Interest(), caller, _not_kept)
+
+
+async def _not_kept() -> None:
+    """When a device was last seen is no part of what is simulated."""
 
 
 async def _no_mail(link: MachineLink) -> None:

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 EVERYWHERE: Final = "*"
 """The source under which guesses are counted in all."""
 SEEN_EVERY_MS: Final = 60_000
-"""How exactly it is kept when a device was last seen."""
+"""How exactly it is kept on disk when a device was last seen."""
 
 REFUSED_KEPT: Final = 1000
 """Pairs of a machine's id and a token, so that no token can push everything else out of the audit log."""
@@ -95,6 +95,8 @@ class Devices:
     _per_source: Lockout = field(default_factory=_code_lock)
     _in_all: Lockout = field(default_factory=_total_lock)
     _seen_at_ms: dict[str, int] = field(default_factory=dict)
+    _seen_kept_at_ms: dict[str, int] = field(default_factory=dict)
+    """Of these moments the one that is in the store."""
     _refused: set[tuple[str, str]] = field(default_factory=set)
     _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Store, book and token files change together; without it a revoked device could be put back by a rotation under
@@ -143,10 +145,14 @@ class Devices:
         return [self._with_last_seen(device) for device in await self.store.devices()]
 
     async def note_seen(self, device_id: str) -> None:
-        now_ms = self._now_ms()
-        if now_ms - self._seen_at_ms.get(device_id, 0) < SEEN_EVERY_MS:
+        """A sign of life. A device that was revoked meanwhile leaves nothing behind."""
+        if not self.book.has_device(device_id):
             return
+        now_ms = self._now_ms()
         self._seen_at_ms[device_id] = now_ms
+        if now_ms - self._seen_kept_at_ms.get(device_id, 0) < SEEN_EVERY_MS:
+            return
+        self._seen_kept_at_ms[device_id] = now_ms
         try:
             await self.store.note_device_seen(device_id, now_ms)
         except StoreFailed as error:
@@ -177,7 +183,8 @@ class Devices:
             removed = await self.store.remove_device(device_id, self._now_ms())
         if not removed:
             raise RequestRefused(404, "unknown_device", "no device has that id; it may be revoked already")
-        self._seen_at_ms.pop(device_id, None)
+        for moments in (self._seen_at_ms, self._seen_kept_at_ms):
+            moments.pop(device_id, None)
         self.sockets.announce_revoked(device_id)
         await self._record("revoked", source, device_id)
 

@@ -4,6 +4,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, assert_never
 
 from starlette.requests import HTTPConnection, Request
@@ -113,9 +114,10 @@ class Environments:
         ):
             await socket.close(UNKNOWN_LEASE.code, UNKNOWN_LEASE.reason)
             return
-        await self.devices.note_seen(caller.device_id)
-        await self.switchboard.serve_machine(socket, environment, caller.token_id, self.courier.serve)
-        await self.devices.note_seen(caller.device_id)
+        heard = partial(self.devices.note_seen, caller.device_id)
+        await heard()
+        await self.switchboard.serve_machine(socket, environment, caller.token_id, self.courier.serve, heard)
+        await heard()
 
     async def client_socket(self, socket: WebSocket) -> None:
         """Named by connection id, or by device id, which a client need not look up again after a reconnect."""
@@ -126,8 +128,10 @@ class Environments:
             return
         caller = caller_of(socket)
         await socket.accept(_subprotocol(socket))
-        await self.devices.note_seen(caller.device_id)
-        await self.switchboard.serve_client(socket, machine, _interest(socket), caller)
+        heard = partial(self.devices.note_seen, caller.device_id)
+        await heard()
+        await self.switchboard.serve_client(socket, machine, _interest(socket), caller, heard)
+        await heard()
 
     async def _connected(self, name: str) -> MachineLink:
         link = self.switchboard.machine(name)

@@ -5,7 +5,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Final, Protocol
 
 from starlette.websockets import WebSocket
@@ -50,6 +50,10 @@ def _wrap_text(client_id: str, body: str, event: RelayEvent = RelayEvent.FRAME, 
 def client_header(client_id: str) -> str:
     """What stands in front of a client's frame on a socket with the envelope."""
     return _wrap_text(client_id, "")
+
+
+Heard = Callable[[], Awaitable[None]]
+"""Called for each sign of life of a socket's other end; keeping X."""
 
 
 class RelayClient(Protocol):
@@ -140,7 +144,7 @@ class MachineLink(SocketLink):
             await self.out.put(passed, client.id, lambda: not client.is_cut)
         return None
 
-    async def read(self, store: HubStore) -> Ending | None:
+    async def read(self, store: HubStore, heard: Heard) -> Ending | None:
         """Take the machine's frames until its socket closes."""
         while True:
             text = await self.receive_text(self.limits.machine_silence_s)
@@ -161,6 +165,7 @@ class MachineLink(SocketLink):
                 self.last_heartbeat_at_ms = int(self._wall() * 1000)
                 self.out.force(PONG)
                 await _try_to_keep(store.note_contact(self.environment.connection_id, self.last_heartbeat_at_ms))
+                await heard()
             elif kind == PRESENCE and frame is not None:
                 await self._take_presence(frame.get("memory_synced_at"), store)
             elif not self.enveloped:
@@ -265,6 +270,7 @@ class Switchboard:
         environment: Environment,
         token_id: str,
         courier: Callable[[MachineLink], Coroutine[object, object, None]],
+        heard: Heard,
     ) -> None:
         """Run one machine's accepted socket to its end, and its courier beside it."""
         link = MachineLink(socket, self.limits, environment, token_id, self._wall)
@@ -279,7 +285,7 @@ class Switchboard:
             await self._store.note_contact(key, link.connected_at_ms, connected=True)
             # Whatever happened while it slept; the same word twice does nothing.
             link.announce_revoked(await self._store.revoked_devices())
-            await link.run(link.read(self._store))
+            await link.run(link.read(self._store, heard))
         finally:
             if self._machines.get(key) is link:
                 del self._machines[key]
@@ -290,7 +296,7 @@ class Switchboard:
                 logger.error("the courier of machine %s failed: %r", environment.device_id, failure)
 
     async def serve_client(
-        self, socket: WebSocket, machine: MachineLink, interest: Interest, caller: Principal
+        self, socket: WebSocket, machine: MachineLink, interest: Interest, caller: Principal, heard: Heard
     ) -> None:
         """Run one client's accepted socket to its end."""
         client = ClientLink(socket, self.limits, interest, caller)
@@ -298,11 +304,11 @@ class Switchboard:
         if not self._is_live(caller.token_id):
             client.cut(REVOKED)
         try:
-            await client.run(self._read_client(client, machine))
+            await client.run(self._read_client(client, machine, heard))
         finally:
             machine.dismiss(client)
 
-    async def _read_client(self, client: ClientLink, machine: MachineLink) -> Ending | None:
+    async def _read_client(self, client: ClientLink, machine: MachineLink, heard: Heard) -> Ending | None:
         while True:
             text = await client.receive_text()
             if text is None:
@@ -310,6 +316,7 @@ class Switchboard:
             ending = await machine.from_client(client, text)
             if ending is not None:
                 return ending
+            await heard()
 
     def announce_revoked(self, device_id: str) -> None:
         """Tell every connected machine; the others are told when they come back."""

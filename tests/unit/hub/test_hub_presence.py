@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from lodger_hub.access.tokens import own_device_id
+from lodger_hub.store.contract import TokenRole
 from support.hub_calls import call, lease_of, online
 from support.hub_rig import QUICK, Hub, receive_json, running_hub, running_uplink
 from support.patience import LIMIT_S
@@ -76,3 +78,23 @@ async def test_a_machine_that_never_synced_says_so(hub: Hub) -> None:
     await lease_of(hub)
     facts = await shown(hub)
     assert (facts["connected"], facts["lastMemorySyncAt"], facts["lastMemorySyncAgeMs"]) == (False, None, None)
+
+
+@pytest.mark.parametrize("role", ["machine", "client"])
+async def test_a_device_that_is_connected_was_seen_at_its_last_sign_of_life(hub: Hub, role: str) -> None:
+    async def seen_at() -> int:
+        _, answer = await call(hub, hub.token("client"), "GET", "/v1/devices")
+        [at] = [one["last_seen_at"] for one in answer["devices"] if one["id"] == own_device_id(TokenRole(role))]
+        assert isinstance(at, int)
+        return at
+
+    lease = await lease_of(hub, enveloped=True)
+    async with hub.machine(lease) as machine:
+        await online(hub)
+        async with hub.client("device-1") as client:
+            assert "opened" in str(await machine.recv())
+            opened = await seen_at()
+            async with asyncio.timeout(LIMIT_S):
+                # Each time anew: the first sign may fall into the millisecond in which the socket was opened.
+                while await seen_at() <= opened:
+                    await (machine if role == "machine" else client).send('{"type":"ping"}')
