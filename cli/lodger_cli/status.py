@@ -38,7 +38,7 @@ def filled(facts: Facts) -> Facts:
         "model": {"used": [], **facts["model"]},
         "questions": {"open": [], **facts["questions"]},
         "disk": {"at": None, "store_bytes": None, **facts["disk"]},
-        "uplink": {"next_attempt_at": None, "failures": 0, "clients": 0, **facts["uplink"]},
+        "uplink": {"next_attempt_at": None, "failure": None, "failures": 0, "clients": 0, **facts["uplink"]},
     }
 
 

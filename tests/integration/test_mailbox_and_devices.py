@@ -134,6 +134,9 @@ async def test_a_second_machine_joins_with_a_code_and_is_revoked_alone(world: Wo
         (await world.run(a, "devices", "revoke", joined["device_id"])).ok()
         while await connected() != [False]:  # noqa: ASYNC110 - asked over HTTP
             await asyncio.sleep(0.05)
+        while (found := await _hub_finding(world, b))["problem"] != "hub-refused":
+            assert found["problem"] in (None, "hub-away"), found
+    assert found["command"] == f"lodger join {url} CODE"
     assert (await world.run(a, "devices", "release", "nobody")).code == 2
     (machine,) = (await asyncio.to_thread(call, url, own, "GET", "/v1/environments"))[1]["connections"]
     released = (await world.run(a, "devices", "release", machine["connectionName"], "--json")).ok().json
@@ -143,6 +146,12 @@ async def test_a_second_machine_joins_with_a_code_and_is_revoked_alone(world: Wo
     assert (await asyncio.to_thread(call, url, machine_token, "GET", "/v1/environments"))[0] == 200
     phone = (await world.run(a, "pair", "--json")).ok().json
     assert (await world.run(b, "join", url, phone["code"])).code == 1
+
+
+async def _hub_finding(world: World, home: Home) -> dict[str, Any]:
+    (found,) = (one for one in (await world.run(home, "doctor", "--json")).json if one["name"] == "hub")
+    assert isinstance(found, dict)
+    return found
 
 
 def _said(home: Home, text: str) -> bool:

@@ -15,7 +15,7 @@ def healthy(**changes: Any) -> Facts:
         "backend": {"kind": "local", "store": "/state/lodger.db", "epoch": 3},
         "uplink": {
             "state": "connected", "url": "https://hub", "since": NOW - 600, "last_contact": NOW - 5,
-            "next_attempt_at": None, "reason": None, "failures": 0, "clients": 1,
+            "next_attempt_at": None, "reason": None, "failure": None, "failures": 0, "clients": 1,
         },
         "model": {"default": "openai/gpt", "practice": False, "used": []},
         "sandbox": {"holds": True, "summary": "bwrap 1: holds", "at": NOW - 300, "advice": "", "failures": []},

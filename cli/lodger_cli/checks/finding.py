@@ -32,6 +32,7 @@ class Problem(StrEnum):
     DAEMON_SILENT = "daemon-silent"
     DAEMON_OUTDATED = "daemon-outdated"
     HUB_AWAY = "hub-away"
+    HUB_REFUSED = "hub-refused"
     HUB_SUPERSEDED = "hub-superseded"
     PRACTICE_MODEL = "practice-model"
     MODEL_UNSERVED = "model-unserved"

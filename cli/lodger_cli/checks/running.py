@@ -92,6 +92,14 @@ def _hub(uplink: Facts, now: float) -> Finding:
             if uplink["last_contact"] is not None:
                 heard = f"last heard {_ago(uplink['last_contact'], now)}"
             found = f"{uplink['url']} is not connected ({uplink['reason'] or state}), {heard}"
+            if uplink["failure"] == "token":
+                advice = (
+                    "Join again: `lodger pair --machine` on the hub's machine shows the whole command with a new code."
+                )
+                return Finding(
+                    "hub", Verdict.WARNING, found, Problem.HUB_REFUSED, advice, f"lodger join {uplink['url']} CODE",
+                    uplink["since"],
+                )  # fmt: skip
             return Finding(
                 "hub", Verdict.WARNING, found, Problem.HUB_AWAY, f"It tries by itself{_next(uplink, now)}.",
                 "lodger logs --part daemon", uplink["since"],

@@ -247,6 +247,7 @@ def _uplink_facts(status: UplinkStatus | None) -> JsonObject:
             "last_contact": None,
             "next_attempt_at": None,
             "reason": None,
+            "failure": None,
             "failures": 0,
             "clients": 0,
         }
@@ -257,6 +258,7 @@ def _uplink_facts(status: UplinkStatus | None) -> JsonObject:
         "last_contact": status.last_contact_at,
         "next_attempt_at": status.next_attempt_at,
         "reason": status.reason,
+        "failure": None if status.failure is None else status.failure.value,
         "failures": status.failures,
         "clients": status.clients,
     }

@@ -31,6 +31,9 @@ TokenProvider = Callable[[], Awaitable[str]]
 DIALS_PER_LEASE: Final = 3
 """So many failed dials in a row, and the hub is asked again where its socket is."""
 
+ANSWERED_NO: Final = frozenset({Failure.TOKEN, Failure.REFUSED, Failure.NOT_A_HUB})
+"""What a socket's address answers that will not do: dialling it again changes nothing."""
+
 EMPTY_LOOKS: Final = 2
 """One could fall into the moment in which the other connects anew."""
 
@@ -128,7 +131,7 @@ class Uplink:
         """Register if needed, dial, and live with the link to its end. Raises: AttemptFailed."""
         token = await self._read_token()
         if self._lease is None:
-            self._show(UplinkState.REGISTERING, self._status.reason)
+            self._show(UplinkState.REGISTERING, self._status.reason, self._status.failure)
             tls = await self._prepare_tls()
             registered = await self._while_awake(
                 register(self._hub_url, token, self._identity, tls, self._clock.wall())
@@ -169,14 +172,14 @@ class Uplink:
         return self._tls
 
     async def _dial(self, lease: Lease, token: str) -> Sockets:
-        self._show(UplinkState.DIALLING, self._status.reason)
+        self._show(UplinkState.DIALLING, self._status.reason, self._status.failure)
         self._dials += 1
         dialler = Dialler(self._identity, token, self._tls, self._clock.wall, self._timing.ready_limit_s)
         try:
             sockets = await dialler.dial(lease, self._dials, self._rng.uuid())
         except AttemptFailed as error:
             self._failed_dials += 1
-            if self._failed_dials >= DIALS_PER_LEASE or error.failure in (Failure.REFUSED, Failure.NOT_A_HUB):
+            if self._failed_dials >= DIALS_PER_LEASE or error.failure in ANSWERED_NO:
                 self._lease = None
             raise
         self._failed_dials = 0
@@ -263,7 +266,7 @@ class Uplink:
         delay_s = plan.delay_s * self._timing.time_scale
         logger.info("uplink: %s; next try in %.1f s", reason, delay_s)
         self._hurried.clear()
-        self._show(UplinkState.WAITING, reason, next_attempt_at=self._clock.wall() + delay_s)
+        self._show(UplinkState.WAITING, reason, failure, next_attempt_at=self._clock.wall() + delay_s)
         before = self._reading()
         deadline = before.mono + delay_s
         while before.mono < deadline and not self._hurried.is_set():
@@ -284,10 +287,21 @@ class Uplink:
             now = self._clock.wall()
             self._status = dataclasses.replace(self._status, hub_clock=HubClock(now - hub_wall, now))
 
-    def _show(self, state: UplinkState, reason: str | None, next_attempt_at: float | None = None) -> None:
+    def _show(
+        self,
+        state: UplinkState,
+        reason: str | None,
+        failure: Failure | None = None,
+        next_attempt_at: float | None = None,
+    ) -> None:
         since = self._status.since if self._status.state is state else self._clock.wall()
         self._status = dataclasses.replace(
-            self._status, state=state, since=since, reason=reason, next_attempt_at=next_attempt_at
+            self._status,
+            state=state,
+            since=since,
+            reason=reason,
+            failure=failure,
+            next_attempt_at=next_attempt_at,
         )
 
     def _reading(self) -> ClockReading:

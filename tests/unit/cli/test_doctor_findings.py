@@ -51,6 +51,8 @@ def test_a_healthy_daemon_has_no_trouble_and_every_fact_its_age() -> None:
     ("changes", "problem", "words", "command"),
     [
         ({"uplink": AWAY}, Problem.HUB_AWAY, "(no way), last heard 2 min ago", "lodger logs --part daemon"),
+        ({"uplink": {**AWAY, "failure": "token"}}, Problem.HUB_REFUSED, "(no way)", "lodger join https://hub CODE"),
+        ({"uplink": {**AWAY, "failure": "network"}}, Problem.HUB_AWAY, "(no way)", "lodger logs --part daemon"),
         ({"uplink": {**HUB, "state": "superseded"}}, Problem.HUB_SUPERSEDED, "another", "lodger service restart"),
         ({"machine": {**healthy()["machine"], "version": "0.0.1"}}, Problem.DAEMON_OUTDATED, "0.0.1", "lodger service"),
         ({"model": {"default": "practice/practice", "practice": True, "used": []}}, Problem.PRACTICE_MODEL, "",

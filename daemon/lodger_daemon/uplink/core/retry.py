@@ -25,8 +25,10 @@ class Failure(StrEnum):
     """429."""
     SERVER = "server"
     """5xx."""
+    TOKEN = "token"  # noqa: S105 - a kind of trouble, no secret
+    """401: the hub does not know this machine's token, or no longer. Joining again gives it a new one."""
     REFUSED = "refused"
-    """4xx but 429."""
+    """4xx but 401 and 429."""
     NOT_A_HUB = "not_a_hub"
     """An answer that no hub gives: a captive portal's page, a redirect, a wrong address."""
     CLOSED = "closed"
@@ -36,13 +38,15 @@ class Failure(StrEnum):
     LEASE_UNKNOWN = "lease_unknown"
 
 
-SLOW: Final = frozenset({Failure.REFUSED, Failure.NOT_A_HUB, Failure.TLS})
+SLOW: Final = frozenset({Failure.TOKEN, Failure.REFUSED, Failure.NOT_A_HUB, Failure.TLS})
 
 
 def failure_of_status(status: int) -> Failure:
     """The class of an HTTP answer that is no success."""
     if status == 429:
         return Failure.BUSY
+    if status == 401:
+        return Failure.TOKEN
     if 400 <= status < 500:
         return Failure.REFUSED
     if status >= 500:

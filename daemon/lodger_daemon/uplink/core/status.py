@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from lodger_daemon.uplink.core.retry import Failure
+
 
 class UplinkState(StrEnum):
     STOPPED = "stopped"
@@ -41,3 +43,5 @@ class UplinkStatus:
     connection_id: str | None
     clients: int
     hub_clock: HubClock | None = None
+    failure: Failure | None = None
+    """What kind of trouble the latest try met; nothing when all is well."""

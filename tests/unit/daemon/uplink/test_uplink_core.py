@@ -48,7 +48,7 @@ def test_retry_after_is_a_floor_with_a_cap(asked: float | None, delay: float) ->
 @pytest.mark.parametrize(
     ("status", "failure"),
     [
-        (401, Failure.REFUSED),
+        (401, Failure.TOKEN),
         (403, Failure.REFUSED),
         (404, Failure.REFUSED),
         (410, Failure.REFUSED),
