@@ -1,19 +1,9 @@
 """What a client changes of an agent's card reaches the agent's memory, in which it travels."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from lodger_daemon.turns.contract import ConversationError
 from support.turn_parts import House
-
-
-@pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    one = House(tmp_path)
-    yield one
-    await one.close()
 
 
 async def test_name_description_and_model_reach_the_memory(house: House) -> None:

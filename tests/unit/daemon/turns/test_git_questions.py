@@ -1,8 +1,6 @@
 """What the guard of a repository put back is asked about while its call waits."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -13,13 +11,6 @@ from lodger_tools.box.contract import BoxKey
 from support.turn_parts import Gate, House, calls, says
 
 CHANGES = {"core.hookspath": ".husky"}
-
-
-@pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    one = House(tmp_path)
-    yield one
-    await one.close()
 
 
 async def call_runs(house: House, **options: object) -> Gate:

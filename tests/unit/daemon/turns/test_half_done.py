@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,6 @@ from lodger_daemon.turns.core.events import DeviceStateChanged
 from lodger_tools.permissions.core.modes import Mode
 from support.patience import LIMIT_S
 from support.turn_parts import Gate, House, calls, message, says
-
-
-@pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    one = House(tmp_path)
-    yield one
-    await one.close()
 
 
 async def leave_in_mid_write(house: House, command: Callable[[], Any]) -> None:

@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -26,13 +24,6 @@ from support.turn_parts import Gate, House, calls, says
 
 A, B = "example.org:443", "example.net:443"
 Asking = asyncio.Task[frozenset[str] | None]
-
-
-@pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    one = House(tmp_path)
-    yield one
-    await one.close()
 
 
 def box(house: House) -> BoxKey:

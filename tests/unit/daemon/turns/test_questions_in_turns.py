@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,6 @@ from support.turn_parts import Gate, House, calls, says
 
 FIRST, SECOND = QuestionId("perm-c1"), QuestionId("perm-c2")
 RULE = Allow(suggestion_ids=("save-default",))
-
-
-@pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    house = House(tmp_path)
-    yield house
-    await house.close()
 
 
 async def asked(house: House, *commands: str, together: bool = False) -> ConversationKey:
