@@ -1,4 +1,4 @@
-"""Files of the hub's own that stand after a crash."""
+"""Files and folders of the hub's own that stand after a crash."""
 
 import os
 from pathlib import Path
@@ -17,8 +17,13 @@ def write_durably(file: Path, content: bytes, mode: int = 0o600) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     draft.replace(file)
-    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    sync_folder(file.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """What was made, renamed or removed in it is so after a crash, too. Blocking. Raises: OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)

@@ -1,5 +1,6 @@
 """Capability tokens of the app-server: kept as hashes, compared in constant time, read anew when their file changes."""
 
+import contextlib
 import hashlib
 import hmac
 import os
@@ -11,6 +12,7 @@ from typing import Final
 
 from lodger_daemon.clients.core.admission import TOKEN_LIMIT_CHARS, Credential
 from lodger_daemon.clients.errors import TokenFileInvalid
+from lodger_daemon.durable_files import make_durably
 
 TOKEN_FILE_LIMIT_BYTES: Final = 4096
 
@@ -80,19 +82,9 @@ def read_token(path: Path) -> str:
 def ensure_token(path: Path) -> str:
     """The token of this file, made (256 bits, mode 0600) if there is none. Raises: TokenFileInvalid, OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w") as stream:
-            stream.write(secrets.token_urlsafe(32) + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        # A link fails where a file stands, so that of two starters both end with one token.
-        os.link(temporary, path)
-    except FileExistsError:
-        pass
-    finally:
-        temporary.unlink()
+    # Of two starters both end with one token.
+    with contextlib.suppress(FileExistsError):
+        make_durably(path, secrets.token_urlsafe(32) + "\n")
     return read_token(path)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from lodger_daemon.durable_files import name_durably
 from lodger_daemon.memory.core.commits import new_commit
 from lodger_daemon.memory.core.wanted_paths import BadRequest
 from lodger_daemon.memory.errors import GitFailed
@@ -81,9 +82,7 @@ def write_backup(published: Published, agent_id: str, file: Path) -> str:
     try:
         published.set_ref(name, head)
         _bundle(published, half, name)
-        with half.open("rb+") as written:
-            os.fsync(written.fileno())
-        os.link(half, file)
+        name_durably(half, file)
     finally:
         half.unlink(missing_ok=True)
         published.change_refs(RefChange(name, None, published.ref(name)))

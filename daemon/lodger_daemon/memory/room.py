@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
 from lodger_daemon.clock import Clock
+from lodger_daemon.durable_files import write_durably
 from lodger_daemon.memory.checkout import TOO_LARGE_AT_ONCE, Checkout, CheckoutAnswer, CheckoutWord, NoPack
 from lodger_daemon.memory.contract import CompiledMemory, ImportReport
 from lodger_daemon.memory.core.sync_state import (
@@ -388,13 +388,8 @@ class AgentRoom:
 
     def _store(self, text: str) -> None:
         with self.published.lock():
-            fresh = self._state_file.with_suffix(".new")
-            with fresh.open("w", encoding="utf-8") as stored:
-                stored.write(text)
-                stored.flush()
-                os.fsync(stored.fileno())
             self.published.seam("before replacing the state of sync")
-            fresh.replace(self._state_file)
+            write_durably(self._state_file, text)
             self.published.seam("after replacing the state of sync")
 
 

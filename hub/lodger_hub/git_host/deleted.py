@@ -3,12 +3,13 @@
 Deleting and bringing back are one rename each: after a crash a memory is in one of both places. Blocking.
 """
 
-import os
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from lodger_hub.durable_files import sync_folder
 
 KEPT_DAYS: Final = 30
 _DAY_S: Final = 24 * 3600
@@ -53,8 +54,4 @@ class Deleted:
 def _move(old: Path, new: Path) -> None:
     old.rename(new)
     for folder in (new.parent, old.parent):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(folder)

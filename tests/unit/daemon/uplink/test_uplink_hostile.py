@@ -250,9 +250,10 @@ def test_the_device_id_is_made_once(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "device-id"
     made = load_device_id(file)
     assert (load_device_id(file), file.stat().st_mode & 0o777) == (made, 0o600)
-    file.write_text("")
-    remade = load_device_id(file)
-    assert remade == load_device_id(file) != made
+    for no_id in ("", "\n", "a name", "x" * 300):
+        file.write_text(no_id)
+        remade = load_device_id(file)
+        assert remade == load_device_id(file) != made
     assert [entry.name for entry in file.parent.iterdir()] == ["device-id"]
 
 
