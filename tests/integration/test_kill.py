@@ -20,8 +20,9 @@ from typing import Any, Literal, TypeVar
 import pytest
 
 from support.kill_rig import Kind, Point, Rig, Side, Work, expect
+from support.machine_processes import descendants
 from support.program_client import bash, script
-from support.programs import descendants, new_world, until
+from support.programs import new_world, until
 
 pytestmark = pytest.mark.timeout(3700)
 

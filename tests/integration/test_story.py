@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from support.machine_processes import descendants
+from support.persons_git import git
 from support.program_client import Conversation, bash, local_client, open_conversation, remember, script
-from support.programs import LODGER, Home, Program, World, descendants, git, new_world, until
+from support.programs import LODGER, Home, Program, World, new_world, until
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -20,6 +20,8 @@ from typing import Any, Literal
 from websockets.exceptions import InvalidHandshake, InvalidMessage
 
 from lodger_tools.box.ending import end_unconnected
+from support.machine_processes import Seen, descendants
+from support.persons_git import git
 from support.program_client import (
     Client,
     Conversation,
@@ -32,7 +34,7 @@ from support.program_client import (
     script,
     text_of,
 )
-from support.programs import ROOT, Endpoint, Home, NeverHappened, Program, Seen, World, descendants, git, until
+from support.programs import ROOT, Endpoint, Home, NeverHappened, Program, World, until
 
 LAUNCHER = (sys.executable, str(ROOT / "tests" / "support" / "seam_launcher.py"))
 UNKNOWN = "effect is unknown"

@@ -28,6 +28,7 @@ from lodger_daemon.network.broker_process import find_broker
 from lodger_sandbox.egress.core.wire import End, Hello, order_line
 from lodger_tools.box import record as box_records
 from lodger_tools.box.ending import end_unconnected
+from support.machine_processes import Seen, descendants, processes
 from support.patience import LIMIT_S
 from support.real_boxes import box_user_for_tests
 
@@ -58,57 +59,6 @@ def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
-
-
-def start_ticks(pid: int) -> int:
-    """With the pid it names a process for ever; 0 when it is gone or only waits to be reaped."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return 0
-    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A process as it was when it was looked at."""
-
-    pid: int
-    ticks: int
-    command: str
-
-    @property
-    def alive(self) -> bool:
-        return self.ticks != 0 and start_ticks(self.pid) == self.ticks
-
-
-def processes() -> Iterable[tuple[int, int, Seen]]:
-    """Every process of this machine with its parent's pid."""
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            stat = (entry / "stat").read_bytes().rpartition(b")")[2].split()
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-        except OSError:
-            continue
-        yield int(entry.name), int(stat[1]), Seen(int(entry.name), start_ticks(int(entry.name)), command)
-
-
-def descendants(pid: int) -> list[Seen]:
-    """The process and everything below it, as far as its parents still live."""
-    children: dict[int, list[int]] = {}
-    found: dict[int, Seen] = {}
-    for own, parent, seen in processes():
-        children.setdefault(parent, []).append(own)
-        found[own] = seen
-    todo, tree = [pid], []
-    while todo:
-        one = todo.pop()
-        if one in found:
-            tree.append(found[one])
-        todo += children.get(one, [])
-    return tree
 
 
 @dataclass
@@ -483,30 +433,3 @@ async def new_world(name: str) -> AsyncIterator[World]:
         world.tell()
         await world.close()
         shutil.rmtree(base, ignore_errors=True)
-
-
-def git(*arguments: str, cwd: Path | None = None, token: str = "") -> str:
-    """A person's own git, with nothing of this machine's settings; the token goes as a header, not in the address."""
-    environment = {
-        "PATH": "/usr/bin:/bin:/usr/local/bin",
-        "HOME": "/nonexistent",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": "/dev/null",
-        "GIT_TERMINAL_PROMPT": "0",
-        "LC_ALL": "C",
-    }
-    if token:
-        import base64
-
-        basic = base64.b64encode(f"letta:{token}".encode()).decode()
-        environment |= {
-            "GIT_CONFIG_COUNT": "1",
-            "GIT_CONFIG_KEY_0": "http.extraHeader",
-            "GIT_CONFIG_VALUE_0": f"Authorization: Basic {basic}",
-        }
-    done = subprocess.run(
-        ["git", "-c", "safe.directory=*", *arguments], cwd=cwd, env=environment, capture_output=True, text=True,
-        timeout=LIMIT_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, f"git {' '.join(arguments)}: {done.stdout}{done.stderr}"
-    return done.stdout

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from support.machine_processes import descendants, processes
 from support.program_client import bash, local_client, open_conversation, script
-from support.programs import Endpoint, Home, Program, World, descendants, new_world, processes
+from support.programs import Endpoint, Home, Program, World, new_world
 from support.secret_service import secret_service
 
 pytestmark = pytest.mark.timeout(120)

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from support.programs import World, descendants, new_world, until
+from support.machine_processes import descendants
+from support.programs import World, new_world, until
 
 AGENT = "agent-1"
 SERVICES = ["git-receive-pack", "git-upload-pack"]

@@ -20,9 +20,9 @@ from lodger_hub.git_host.app import HostLimits
 from support.faulty_wire import running_faulty_wire
 from support.foreign_git_host import running_foreign_host
 from support.git_host_server import running_git_host
+from support.machine_processes import processes
 from support.memory_machines import AGENT
 from support.memory_world import Remote, World
-from support.programs import processes
 
 LIMIT_S = 100.0
 """Of `make test`, with the fixed ones, which run however long they take."""

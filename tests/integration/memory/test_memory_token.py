@@ -14,8 +14,11 @@ import pytest
 
 from support.foreign_git_host import make_repository, running_foreign_host, telling_everything
 from support.git_host_server import TOKEN
+from support.machine_processes import processes
+from support.patience import LIMIT_S
+from support.persons_git import git
 from support.program_client import Client, Frame, bash, local_client, open_conversation, remember, script
-from support.programs import LIMIT_S, LODGER, Home, World, git, new_world, processes
+from support.programs import LODGER, Home, World, new_world
 
 pytestmark = pytest.mark.timeout(240)
 

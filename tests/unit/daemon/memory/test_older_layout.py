@@ -18,8 +18,8 @@ from support.git_host_server import TOKEN, RunningHost
 from support.memory_conflicts import in_order
 from support.memory_machines import AGENT, CARD, Machine, note
 from support.patience import LIMIT_S
+from support.persons_git import git
 from support.plain_boxes import agent_environment, agent_git
-from support.programs import git
 
 PERSONA = "---\ndescription: Who I am\nlimit: 5000\n---\n\nI am Ada.\n"
 LOCKED = "---\ndescription: House rules\nread_only: true\n---\n\nNo shoes indoors.\n"
