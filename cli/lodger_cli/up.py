@@ -20,6 +20,7 @@ from lodger_cli.serve import HubFlags
 from lodger_cli.terminal import Exit, fail, note, say, say_json
 from lodger_cli.wire import WireClient, WireError
 from lodger_daemon.paths import Paths
+from lodger_daemon.waiting import until_one_ends
 
 LINK_LIMIT_S: Final = 30.0
 SERVICE_LIMIT_S: Final = 5.0
@@ -161,11 +162,7 @@ class _Keeper:
 
     async def _ended(self, child: Child) -> bool:
         """True when the process ended by itself, False when we are to stop."""
-        waiting = {asyncio.create_task(child.process.wait()), asyncio.create_task(self._stopping.wait())}
-        _, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
+        await until_one_ends(child.process.wait(), self._stopping.wait())
         return not self._stopping.is_set()
 
     async def _start_again(self, name: str, failures: int) -> Child | None:
