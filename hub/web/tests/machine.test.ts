@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { badgeOf, busyAt, MAIN, readAgent, readBusy, titleOf } from "../src/machine/agents";
-import { portCommand, portWords, readPorts } from "../src/machine/ports";
+import { portCommand, portWords, readKnownPorts } from "../src/machine/ports";
 import { statusLines } from "../src/machine/status";
 
 test("the main conversation comes first, then the last used ones", () => {
@@ -95,7 +95,7 @@ test("who asks, what works and what comes next are named", () => {
 test("ports of boxes, in words, and what is asked about one", () => {
   const now = 1_000_000;
   const found = { port: 5173, state: "open", since: 940, listens: true, agent_id: "a", workspace: "/w", connections: 2 };
-  const [open, gone, offered, odd] = readPorts({
+  const [open, gone, offered, odd] = readKnownPorts({
     ports: [found, { ...found, listens: false }, { ...found, state: "offered" }, { port: "x", state: "wide open" }],
   });
   assert.ok(open && gone && offered && odd);
@@ -104,5 +104,5 @@ test("ports of boxes, in words, and what is asked about one", () => {
   assert.equal(portWords(offered, now), "found 1 min ago");
   assert.equal(odd.state, "seen", "what is not known is not open");
   assert.deepEqual(portCommand("lodger_ports_close", open), { type: "lodger_ports_close", port: 5173, workspace: "/w", agent_id: "a" });
-  assert.deepEqual(readPorts({}), [], "an older machine tells of none");
+  assert.deepEqual(readKnownPorts({}), [], "an older machine tells of none");
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { readChoices, withAnswers } from "../src/chat/choices";
-import { askedWords, decisionOf, readHosts, readPorts, readQuestion, readSettings } from "../src/chat/questions";
+import { askedWords, decisionOf, readHosts, readAskedPorts, readQuestion, readSettings } from "../src/chat/questions";
 
 const input = {
   questions: [
@@ -56,7 +56,7 @@ test("hosts are named with their ports, and what git would run line by line", ()
 });
 
 test("ports are named by their numbers", () => {
-  assert.deepEqual(readPorts({ ports: [5173, "7", null, 8080] }), [5173, 8080]);
+  assert.deepEqual(readAskedPorts({ ports: [5173, "7", null, 8080] }), [5173, 8080]);
   const asked = (ports: number[]): string => askedWords(readQuestion("q", { tool_name: "PortAccess", input: { ports, workspace: "/work" } }));
   assert.equal(asked([5173]), "May the machine reach port 5173 of the agent's box?");
   assert.equal(asked([5173, 8080]), "May the machine reach these 2 ports of the agent's box?");

@@ -69,7 +69,7 @@ export function askedWords(question: Question): string {
       return hosts.length === 1 ? `May programs of the agent reach ${hosts[0]!.host}?` : `May programs of the agent reach these ${hosts.length} hosts?`;
     }
     case PORTS_TOOL: {
-      const ports = readPorts(question.input);
+      const ports = readAskedPorts(question.input);
       return `May the machine reach ${ports.length === 1 ? `port ${ports[0]!}` : `these ${ports.length} ports`} of the agent's box?`;
     }
     case GIT_TOOL:
@@ -96,7 +96,7 @@ export function readHosts(input: Frame): Host[] {
 }
 
 /** The ports that a question is about. */
-export function readPorts(input: Frame): number[] {
+export function readAskedPorts(input: Frame): number[] {
   return asList(input["ports"])
     .map(asNumber)
     .filter((one) => one !== null);

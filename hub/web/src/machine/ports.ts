@@ -16,7 +16,7 @@ export interface Port {
 const STATES = ["seen", "offered", "open", "denied"] as const;
 
 /** What a status says of ports; nothing from a machine that does not tell of any. */
-export function readPorts(facts: Frame): Port[] {
+export function readKnownPorts(facts: Frame): Port[] {
   return asList(facts["ports"])
     .map(asObject)
     .map((found) => ({

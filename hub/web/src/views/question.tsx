@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { ASK_TOOL, GIT_TOOL, HOSTS_TOOL, PORTS_TOOL, readChoices, SPEND_TOOL } from "../chat/choices";
-import { askedWords, type Diff, type Question, readHosts, readPorts, readSettings, type Word } from "../chat/questions";
+import { askedWords, type Diff, type Question, readHosts, readAskedPorts, readSettings, type Word } from "../chat/questions";
 import { asText } from "../json";
 import { now } from "../ui/ages";
 import { CodeBlock } from "../ui/code";
@@ -129,7 +129,7 @@ function HostsView({ question }: { question: Question }): JSX.Element {
 function PortsView({ question }: { question: Question }): JSX.Element {
   return (
     <dl class="hosts" aria-label="Ports">
-      {readPorts(question.input).map((port) => (
+      {readAskedPorts(question.input).map((port) => (
         <div key={port}>
           <dt>port {port}</dt>
           <dd class="soft">in {asText(question.input["workspace"])}</dd>

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { asObject, type Frame } from "../json";
 import { directoryOf, linkTo } from "../link/links";
 import { words } from "../link/words";
-import { readPorts } from "../machine/ports";
+import { readKnownPorts } from "../machine/ports";
 import { statusLines } from "../machine/status";
 import { paths } from "../route";
 import { age } from "../ui/age";
@@ -62,7 +62,7 @@ export function StatusView({ machineId }: { machineId: string }): JSX.Element {
                 </div>
               ))}
             </dl>
-            <PortList link={link} ports={readPorts(heard.facts)} changed={look} />
+            <PortList link={link} ports={readKnownPorts(heard.facts)} changed={look} />
           </>
         )}
       </main>
