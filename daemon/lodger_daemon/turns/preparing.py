@@ -21,6 +21,7 @@ from lodger_daemon.turns.desk import Desk, TurnWork
 from lodger_daemon.turns.services import FRESHEN_LIMIT_S, finish_regardless
 from lodger_daemon.turns.spend_work import limit_reached, stop_at
 from lodger_daemon.turns.step_work import build
+from lodger_daemon.turns.stored_messages import joined_messages
 
 TELL_OF_MEMORY_AFTER_S: Final = 1.0
 FETCHING_MEMORY: Final = "The agent's memory is being fetched; the turn begins when it is here."
@@ -105,12 +106,8 @@ def _publish_taken(desk: Desk, work: TurnWork, batch: tuple[InboxItem, ...], fir
     """PROTOCOL.md 6.3, 6.4: the echo, a snapshot at a turn's start, the status, then what was removed."""
     message = work.pending
     assert message is not None
-    ids = tuple(one.client_message_id for item in batch for one in item.messages)
-    desk.publish(
-        InputEchoed(
-            message.message_id, batch[0].client_message_id, message.content.get("content"), ids if len(ids) > 1 else ()
-        )
-    )
+    said = message.content.get("content")
+    desk.publish(InputEchoed(message.message_id, batch[0].client_message_id, said, joined_messages(message)))
     if first:
         work.queued = True
         desk.publish_queue()

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage, calls_of, text_of
-from lodger_daemon.identity import MessageId
+from lodger_daemon.identity import ClientMessageId, MessageId
 from lodger_tools.json_value import Json, JsonObject
 
 CALLS_PART: Final = "-c"
@@ -38,11 +38,18 @@ def stored_messages(message: TranscriptMessage) -> tuple[JsonObject, ...]:
             return _assistant(message)
 
 
-def _user(message: TranscriptMessage) -> JsonObject:
-    """Names all it was made of when that was more than one message."""
-    shown = _base(message, "user_message") | {"content": message.content.get("content")}
+def joined_messages(message: TranscriptMessage) -> tuple[ClientMessageId, ...]:
+    """All that a message of the person was made of, when that was more than one message; else nothing."""
     ids = message.content.get("client_message_ids")
-    return shown | {"client_message_ids": ids} if isinstance(ids, list) and len(ids) > 1 else shown
+    if not isinstance(ids, list) or len(ids) < 2:
+        return ()
+    return tuple(ClientMessageId(one) for one in ids if isinstance(one, str))
+
+
+def _user(message: TranscriptMessage) -> JsonObject:
+    shown = _base(message, "user_message") | {"content": message.content.get("content")}
+    ids: list[Json] = [*joined_messages(message)]
+    return shown | {"client_message_ids": ids} if ids else shown
 
 
 def _assistant(message: TranscriptMessage) -> tuple[JsonObject, ...]:
