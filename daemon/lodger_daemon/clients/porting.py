@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from lodger_daemon.backends.core.portable import FILE_LIMIT_BYTES, NotPortable
+from lodger_daemon.backends.core.portable_reading import FILE_LIMIT_BYTES, NotPortable
 from lodger_daemon.backends.local.porting import Porter
 from lodger_daemon.clock import Clock, MonoTime
 from lodger_daemon.identity import DEFAULT_CONVERSATION, AgentId, ConversationId, ConversationKey

@@ -9,13 +9,12 @@ from typing import IO, Final
 
 from lodger_daemon.backends.core.portable import (
     CONVERSATIONS_LIMIT,
-    LINE_LIMIT_BYTES,
     Portable,
     PortableAgent,
     PortableConversation,
     Writer,
-    read_portable,
 )
+from lodger_daemon.backends.core.portable_reading import LINE_LIMIT_BYTES, read_portable
 from lodger_daemon.backends.core.transcript import TranscriptMessage
 from lodger_daemon.clock import Clock, WallTime
 from lodger_daemon.identity import DEFAULT_CONVERSATION, AgentId, ConversationId, ConversationKey, MessageId

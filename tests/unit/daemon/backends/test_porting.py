@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from lodger_daemon.backends.core.portable import NotPortable, Writer, read_portable
+from lodger_daemon.backends.core.portable import Writer
+from lodger_daemon.backends.core.portable_reading import NotPortable, read_portable
 from lodger_daemon.backends.local.porting import Porter
 from lodger_daemon.backends.local.search import HistorySearch, Wanted
 from lodger_daemon.clock import WallTime
@@ -236,10 +237,10 @@ async def test_an_agent_with_more_than_a_file_holds_is_not_exported_in_part(
 
 
 def test_a_line_or_a_file_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lodger_daemon.backends.core.portable.LINE_LIMIT_BYTES", 1_000)
+    monkeypatch.setattr("lodger_daemon.backends.core.portable_reading.LINE_LIMIT_BYTES", 1_000)
     with pytest.raises(NotPortable, match="longer than"):
         read_portable([sealed(HEAD)[0], b"x" * 1_001])
-    monkeypatch.setattr("lodger_daemon.backends.core.portable.FILE_LIMIT_BYTES", 2_000)
+    monkeypatch.setattr("lodger_daemon.backends.core.portable_reading.FILE_LIMIT_BYTES", 2_000)
     filled = SAID | {"content": {"content": "x" * 500}}
     with pytest.raises(NotPortable, match="largest file"):
         read_portable(sealed(HEAD, TALK, *(filled | {"id": f"m{n}"} for n in range(5))))
