@@ -28,8 +28,10 @@ from lodger_cli.units.plan import (
     UnfitCredential,
     UnfitPath,
 )
+from lodger_cli.units.steps import steps_to_install
 
 SYSTEM_PREFIX: Final = "sudo -u {} env HOME=/var/lib/lodger-home XDG_STATE_HOME=/var/lib XDG_CONFIG_HOME=/etc lodger"
+UP_RUNS: Final = "`lodger up` runs here. End it with Ctrl-C first"
 _CARRIED: Final = ("LODGER_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")
 """What decides where Lodger keeps things; a service manager starts programs without them."""
 
@@ -86,25 +88,20 @@ def install(wish: Wish) -> None:
         files = _render(installation)
     except (UnfitPath, UnfitCredential) as error:
         fail(str(error), as_json=wish.as_json)
+    manager = service_manager(scope)
+    commands = manager.by_hand(installation.parts, service_folder(scope))
+    hindrance = manager.reachable() or (UP_RUNS if _is_up() else "")
     if wish.dry_run:
-        _show(files, wish)
+        _show(files, steps_to_install(installation, files, commands, hindrance), wish)
     _refuse_strangers(files, wish)
     if scope is Scope.SYSTEM:
         _check_account(installation, wish)
     if sys.platform == "darwin":  # launchd makes no folders
         (installation.state / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
     changed = [file for file in files if _write(file, report)]
-    manager = service_manager(scope)
-    if (away := manager.reachable()) or _is_up():
-        report.notes.append(
-            f"The files are in place, but nothing was started: {away}."
-            if away
-            else "The files are in place, but nothing was started: `lodger up` runs here. End it with Ctrl-C first."
-        )
-        report.notes += [
-            "Then type:",
-            *(f"  {line}" for line in manager.by_hand(installation.parts, service_folder(scope))),
-        ]
+    if hindrance:
+        report.notes.append(f"The files are in place, but nothing was started: {hindrance}.")
+        report.notes += ["Then type:", *(f"  {line}" for line in commands)]
     else:
         for file in files:
             if (said := manager.start(file.part, file.path, restart=file in changed)).code != 0:
@@ -254,13 +251,17 @@ def _render(installation: Installation) -> tuple[ServiceFile, ...]:
     return systemd.render(installation, folder, Systemd(installation.scope, os.environ).version())
 
 
-def _show(files: tuple[ServiceFile, ...], wish: Wish) -> None:
-    """`--dry-run`: the files as they would be, and nothing else."""
+def _show(files: tuple[ServiceFile, ...], steps: list[str], wish: Wish) -> None:
+    """`--dry-run`: the files as they would be and what would be done, and nothing else."""
     if wish.as_json:
-        say_json({"action": "dry-run", "files": [{"path": str(file.path), "text": file.text} for file in files]})
+        shown = [{"path": str(file.path), "text": file.text} for file in files]
+        say_json({"action": "dry-run", "files": shown, "steps": steps})
     else:
         for file in files:
             say(f"# {file.path}\n{file.text}")
+        say("# What it would do:")
+        for step in steps:
+            say(f"#   {step}")
     raise SystemExit(int(Exit.OK))
 
 

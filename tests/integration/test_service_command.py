@@ -159,6 +159,31 @@ def test_a_key_for_the_daemon_must_be_there(machine: Machine, tmp_path: Path) ->
     assert "sk-secret" not in json.dumps(shown)
 
 
+def test_a_dry_run_shows_every_file_and_every_step_and_takes_none(machine: Machine) -> None:
+    hub, daemon = (machine.units / name for name in UNITS)
+    reload, enable = "systemctl --user daemon-reload", f"systemctl --user enable --now {' '.join(UNITS)}"
+    shown = machine.json("install", "--dry-run")
+    assert shown["steps"] == [f"write {hub}", f"write {daemon}", reload, enable]
+    told = machine.lodger("install", "--dry-run").stdout
+    assert [line for line in shown["steps"] if f"#   {line}\n" not in told] == []
+    assert [file["path"] for file in shown["files"] if file["text"] not in told] == []
+    assert (machine.said(), machine.units.exists()) == ([], False)
+    machine.lodger("install")
+    machine.said()
+    before = {path: path.read_text() for path in machine.units.iterdir()}
+    again = machine.json("install", "--dry-run", "--port", "8400")["steps"]
+    restarts = [f"restart the {part}, as its file is another" for part in ("hub", "daemon")]
+    assert again == [f"replace {hub}", f"replace {daemon}", reload, enable, *restarts]
+    same = [f"leave {hub}: it is the same", f"leave {daemon}: it is the same", reload, enable]
+    assert machine.json("install", "--dry-run")["steps"] == same
+    hub.write_text("[Unit]\n")
+    refused = f"do nothing: {hub} is not written by lodger service install. Move it away first"
+    assert machine.json("install", "--dry-run")["steps"] == [refused]
+    hub.write_text(before[hub])
+    assert {path: path.read_text() for path in machine.units.iterdir()} == before
+    assert machine.said() == []
+
+
 def test_where_lodger_keeps_things_comes_along(machine: Machine, tmp_path: Path) -> None:
     shown = machine.json("install", "--dry-run", LODGER_HOME=str(tmp_path / "elsewhere"))
     assert not machine.units.exists()
@@ -180,5 +205,7 @@ def test_what_runs_as_lodger_up_is_not_disturbed(machine: Machine, tmp_path: Pat
     lock.parent.mkdir(parents=True)
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
+        hindrance = "start nothing: `lodger up` runs here. End it with Ctrl-C first"
+        assert machine.json("install", "--dry-run")["steps"][-1] == hindrance
         assert "`lodger up` runs here" in machine.lodger("install").stderr
         assert machine.said() == []
