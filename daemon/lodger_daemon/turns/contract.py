@@ -269,7 +269,7 @@ class ConversationService(Protocol):
     async def update_agent(self, agent_id: AgentId, changes: JsonObject) -> AgentRecord: ...
 
     async def delete_agent(self, agent_id: AgentId) -> None:
-        """Gone for every client from then on. Its memory and what was said stay on disk: both only ever grow.
+        """Gone for every client from then on. Its memory and what was said stay on disk.
 
         Raises: ConversationError for an agent that is not there, is at work or has messages waiting.
         """

@@ -41,7 +41,7 @@ HOME_ALLOWLIST: Final = (
 )
 """Read-only. Nothing here holds a secret by its own design: no ~/.npmrc, ~/.pypirc, ~/.netrc, ~/.config/gh, and of
 ~/.ssh neither keys nor config. Nor ~/.gitconfig: people have tokens in its addresses, and programs in its aliases and
-helpers; name and address alone reach a box."""
+helpers; the daemon writes what is harmless of it into a box."""
 
 VEILED: Final = (
     "/home",
