@@ -53,7 +53,7 @@ def client_header(client_id: str) -> str:
 
 
 Heard = Callable[[], Awaitable[None]]
-"""Called for each sign of life of a socket's other end; keeping X."""
+"""Called at each sign of life of a socket's other end. May write to the store, and must not raise for it."""
 
 
 class RelayClient(Protocol):
