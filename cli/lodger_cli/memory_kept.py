@@ -1,10 +1,9 @@
 """`lodger memory kept`: what lies beside an agent's memory so that nothing is lost, and what becomes of it."""
 
-import sys
 import time
 
 from lodger_cli.memory import SYNC_WAIT_S, ask_daemon
-from lodger_cli.terminal import Exit, age, confirmed, fail, for_terminal, note, say, say_json
+from lodger_cli.terminal import age, confirm, for_terminal, note, require_yes, say, say_json
 from lodger_cli.wire import Frame
 
 
@@ -12,7 +11,8 @@ def kept(agent: str, shared: str, name: str, action: str, *, sure: bool, as_json
     """List what is kept; with a name only that, after the action on it."""
     frame: Frame = {"type": "lodger_memory_kept", **({"shared": shared} if shared else {})}
     if action == "drop" and not sure:
-        _ask(name, as_json=as_json)
+        require_yes("nothing brings back what is dropped", as_json=as_json)
+        confirm(f"Drop {name}? Nothing brings back what only it holds.", "nothing was dropped")
     if action:
         frame |= {"action": action, "name": name}
     answer = ask_daemon(frame, agent, as_json=as_json, limit_s=SYNC_WAIT_S)
@@ -20,19 +20,12 @@ def kept(agent: str, shared: str, name: str, action: str, *, sure: bool, as_json
     if as_json:
         say_json({"head": answer["head"], "changed": answer["changed"]} if action == "restore" else found)
     elif action == "restore":
-        changed = "is as in it again, as commit" if answer["changed"] else "holds what it holds already, at"
-        say(f"The memory {changed} {answer['head'][:12]}. {name} is still kept: --drop lets go of it.")
+        done = "The memory's files are those of" if answer["changed"] else "The memory's files were already those of"
+        say(f"{done} {name}, at commit {answer['head'][:12]}. {name} is still kept: --drop lets go of it.")
     elif action == "drop":
         say(f"{name} is let go of. What only it held goes with the next upkeep of this memory.")
     else:
         _say(found, name, shared)
-
-
-def _ask(name: str, *, as_json: bool) -> None:
-    if not sys.stdin.isatty() or as_json:
-        fail("nothing brings back what is dropped: say that you are sure with --yes", Exit.USAGE, as_json=as_json)
-    if not confirmed(f"Drop {name}? Nothing brings back what only it holds."):
-        fail("nothing was dropped")
 
 
 def _say(found: list[Frame], name: str, shared: str) -> None:

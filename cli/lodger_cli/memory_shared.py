@@ -4,7 +4,6 @@ Who has them is the hub's to say, so all but the last speak to the hub of this m
 """
 
 import asyncio
-import sys
 import time
 import urllib.parse
 from typing import Any
@@ -15,7 +14,7 @@ from lodger_cli.memory_outcomes import last_sync, meaning
 from lodger_cli.places import local_daemon
 from lodger_cli.processes import StartError
 from lodger_cli.runtime import agent_or_first
-from lodger_cli.terminal import Exit, confirmed, fail, failure_code, for_terminal, say, say_json
+from lodger_cli.terminal import Exit, confirm, fail, failure_code, for_terminal, require_yes, say, say_json
 from lodger_cli.wire import WireError
 from lodger_protocol.shared_names import shared_name_fault
 
@@ -47,19 +46,19 @@ def unshare(name: str, *, undo: bool, sure: bool, as_json: bool) -> None:
     if as_json:
         say_json({"name": name, "deleted": not undo, "agents": answer["agents"]})
         return
-    say(f"{name} is {'at this hub again' if undo else 'deleted'}, for {_those(answer['agents'])}.")
-    if not undo:
+    if undo:
+        say(f"{name} is at this hub again, attached to {_those(answer['agents'])}.")
+    else:
+        say(f"{name} is deleted. It was attached to {_those(answer['agents'])}.")
         say(f"This hub keeps it for {answer['kept_days']} days: `lodger memory unshare {name} --undo` brings it back.")
         say("Each machine sets aside what it had of it: `lodger memory shared` there tells where.")
 
 
 def _make_sure(name: str, *, as_json: bool) -> None:
-    if not sys.stdin.isatty() or as_json:
-        fail("an agent may need what it is taken from: say that you are sure with --yes", Exit.USAGE, as_json=as_json)
+    require_yes("it is taken from all agents that have it", as_json=as_json)
     listed = _ask_hub("GET", "/v1/repositories", None, as_json=as_json)["repositories"]
     agents = [agent["agent_id"] for one in listed if one["name"] == name for agent in one["agents"]]
-    if not confirmed(f"Delete the shared memory {name}, which is attached to {_those(agents)}?"):
-        fail("nothing was deleted")
+    confirm(f"Delete the shared memory {name}, which is attached to {_those(agents)}?", "nothing was deleted")
 
 
 def _those(agents: list[str]) -> str:

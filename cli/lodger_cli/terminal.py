@@ -71,10 +71,17 @@ def fail(text: str, code: Exit = Exit.FAILED, *, as_json: bool = False) -> NoRet
     raise SystemExit(int(code))
 
 
-def confirmed(question: str) -> bool:
-    """Whether the person at the terminal says yes; anything else is no."""
+def require_yes(why: str, *, as_json: bool) -> None:
+    """End the command where nobody can be asked whether they are sure; `why` says what is at stake."""
+    if as_json or not sys.stdin.isatty():
+        fail(f"{why}: say that you are sure with --yes", Exit.USAGE, as_json=as_json)
+
+
+def confirm(question: str, otherwise: str) -> None:
+    """End the command with the words `otherwise` unless the person at the terminal says yes."""
     note(f"{question} [y/N] ")
-    return sys.stdin.readline(16).strip().lower() in ("y", "yes")
+    if sys.stdin.readline(16).strip().lower() not in ("y", "yes"):
+        fail(otherwise)
 
 
 def failure_code(error: Exception, refused: Exit = Exit.FAILED) -> Exit:

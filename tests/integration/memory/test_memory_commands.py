@@ -90,7 +90,9 @@ async def _look_after_what_is_kept(world: World, home: Home) -> None:
     assert one["name"] in listed.out
     assert "--restore" in listed.err
     assert "Olav." in (await world.run(home, "memory", "show", "harbour.md", "--at", one["commit"])).ok().out
-    assert "as in it again" in (await kept(one["name"], "--restore")).ok().out
+    assert (
+        f"The memory's files are those of {one['name']}, at commit" in (await kept(one["name"], "--restore")).ok().out
+    )
     assert "Olav.\n" in (await world.run(home, "memory", "show", "harbour.md")).ok().out
     assert (await kept(one["name"], "--restore", "--json")).ok().json["changed"] is False
     assert ((await kept("--drop")).code, (await kept(one["name"], "--drop")).code) == (2, 2)

@@ -76,7 +76,7 @@ async def _share(world: World) -> None:
         assert (await world.run(one, "memory", "unshare", "team")).code == 2
         assert "the hub's machine" in (await world.run(two, "memory", "unshare", "team", "--yes")).err
         told = (await world.run(one, "memory", "unshare", "team", "--yes")).ok().out
-        assert f"team is deleted, for {ada_id}." in told
+        assert f"team is deleted. It was attached to {ada_id}." in told
         assert "30 days: `lodger memory unshare team --undo`" in told
         gone = await until_listed(world, one, ada_id, lambda listed: not listed["shared"])
         assert len(gone["set_aside"]) == 1
