@@ -1,7 +1,7 @@
 """The checkout of one agent, reached through its box only. Nothing here opens a path of it."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from pathlib import Path
@@ -116,28 +116,20 @@ class Checkout:
     ) -> CheckoutAnswer:
         """Make the repository with `commit`; a half-made one from a crash is finished."""
         following = (identity.name, identity.email, pre_commit(self._shared), PRE_PUSH)
-        answer = CheckoutAnswer(CheckoutWord.FAILED, "there is nothing to install")
-        try:
-            async for pack, last in _marking_the_last(packs):
-                answer = await self._script(box, INSTALL, (commit if last else "", *following), pack)
-                if answer.word is not CheckoutWord.RECEIVED:
-                    return answer
-        except TooLargeForABox as fault:
-            return CheckoutAnswer(CheckoutWord.TOO_LARGE, str(fault))
-        return answer
+
+        async def send(pack: bytes, last: bool) -> CheckoutAnswer:
+            return await self._script(box, INSTALL, (commit if last else "", *following), pack)
+
+        return await _send_each(packs, send)
 
     async def receive(self, box: BoxKey, packs: AsyncIterator[bytes], theirs: str = "") -> CheckoutAnswer:
         """Bring objects in; with `theirs`, name that commit as the other side of a conflict."""
-        answer = CheckoutAnswer(CheckoutWord.FAILED, "there is nothing to bring in")
-        try:
-            async for pack, last in _marking_the_last(packs):
-                stays = "packed" if objects_in(pack) >= _STAYS_PACKED else ""
-                answer = await self._script(box, RECEIVE, (theirs if last else "", stays), pack)
-                if answer.word is not CheckoutWord.RECEIVED:
-                    return answer
-        except TooLargeForABox as fault:
-            return CheckoutAnswer(CheckoutWord.TOO_LARGE, str(fault))
-        return answer
+
+        async def send(pack: bytes, last: bool) -> CheckoutAnswer:
+            stays = "packed" if objects_in(pack) >= _STAYS_PACKED else ""
+            return await self._script(box, RECEIVE, (theirs if last else "", stays), pack)
+
+        return await _send_each(packs, send)
 
     async def update(self, box: BoxKey, old: str, new: str, added: tuple[str, ...]) -> CheckoutAnswer:
         """From `old` to `new`, whose objects are there, if nothing of the agent's stands in the way.
@@ -164,6 +156,25 @@ class Checkout:
     async def _run(self, box: BoxKey, operation: ReadHead | RunProgram) -> BoxOutcome:
         key = f"memory/{self.agent_id}/{self._rng.uuid()}"
         return await self._boxes.run(box, BoxCall(key, operation, cwd="/"))
+
+
+async def _send_each(
+    packs: AsyncIterator[bytes], send: Callable[[bytes, bool], Awaitable[CheckoutAnswer]]
+) -> CheckoutAnswer:
+    """The answer to the last one, or to the first that was not received.
+
+    Args:
+        send: called with a pack, and whether it is the last.
+    """
+    answer = CheckoutAnswer(CheckoutWord.FAILED, "there is nothing to send")
+    try:
+        async for pack, last in _marking_the_last(packs):
+            answer = await send(pack, last)
+            if answer.word is not CheckoutWord.RECEIVED:
+                return answer
+    except TooLargeForABox as fault:
+        return CheckoutAnswer(CheckoutWord.TOO_LARGE, str(fault))
+    return answer
 
 
 async def _marking_the_last(packs: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, bool]]:

@@ -94,8 +94,9 @@ class AgentRoom:
         self._theirs: str | None = None
         """The other side of a conflict, once the checkout has it."""
         self._compiled: CompiledMemory | None = None
-        self._too_large: tuple[str, CheckoutAnswer] | None = None
-        """A published head that goes into no checkout, and why. What can be sent of it is not sent again in vain."""
+        self._too_large: dict[str, CheckoutAnswer] = {}
+        """Why the latest published head that goes into no checkout does not, by that head: what can be sent of it is
+        not sent again in vain."""
         self._no_restore_before = 0.0
         self._no_packing_before = 0.0
         self._weighed: str | None = None
@@ -175,8 +176,8 @@ class AgentRoom:
             main, seen = self.published.head(), self.published.ref(CHECKOUT)
             if main is None or main == seen:
                 return None
-            if self._too_large is not None and self._too_large[0] == main:
-                return self._too_large[1]
+            if main in self._too_large:
+                return self._too_large[main]
             if seen is None:
                 return await self._install(box, main)
             if self._set_aside is None and self.tool_call_runs():
@@ -194,12 +195,12 @@ class AgentRoom:
             return
         try:
             await self.local(drop_left_over, self.published, self.now_s())
-            kept = await self.local(pack_if_needed, self.published)
-            kept = await self._sweep(has_remote) and kept
+            is_packed = await self.local(pack_if_needed, self.published)
+            is_done = await self._sweep(has_remote) and is_packed
         except (MemoryFailure, OSError) as fault:
             _log.warning("the memory of %s was not packed: %s", self.published.folder.name, fault)
-            kept = False
-        if not kept:
+            is_done = False
+        if not is_done:
             self._no_packing_before = self._clock.mono() + _PACK_AGAIN_S
 
     async def _sweep(self, has_remote: bool) -> bool:
@@ -323,7 +324,7 @@ class AgentRoom:
     async def _restore(self, box: BoxKey, main: str | None) -> ImportReport:
         if main is None or self._clock.mono() < self._no_restore_before:
             return ImportReport(False, main)
-        if self._too_large is not None and self._too_large[0] == main:
+        if main in self._too_large:
             return ImportReport(False, main)
         answer = await self._install(box, main)
         if answer.word is not CheckoutWord.INSTALLED:
@@ -352,14 +353,14 @@ class AgentRoom:
         if answer.word is CheckoutWord.INSTALLED:
             await self.local(self._set_checkout, main)
         if answer.word is CheckoutWord.TOO_LARGE:
-            self._too_large = (main, answer)
+            self._too_large = {main: answer}
         return answer
 
     async def _update(self, box: BoxKey, seen: str, main: str) -> CheckoutAnswer:
         added = await self.local(added_paths, self.published, seen, main)
         answer = await self.checkout.receive(box, self.packs((main,), (seen,)))
         if answer.word is CheckoutWord.TOO_LARGE:
-            self._too_large = (main, answer)
+            self._too_large = {main: answer}
         if answer.word is CheckoutWord.RECEIVED:
             self.published.seam("before updating the checkout")
             answer = await self.checkout.update(box, seen, main, added)
