@@ -56,14 +56,19 @@ class Rig:
 
 
 @pytest.fixture
-def counted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory files are to be had only where a control group counts them; here the watch is alone with them."""
-    there = request.node.callspec.id == "memory file" if hasattr(request.node, "callspec") else False
-    monkeypatch.setattr(launch, "group_for", lambda limits: contextlib.nullcontext(BoxGroup(counts_memory=there)))
+def is_counted() -> bool:
+    """Whether the box is made as where a control group counts its memory; a test that needs it says so."""
+    return False
+
+
+COUNTED = pytest.mark.parametrize("is_counted", [True])
 
 
 @pytest.fixture
-async def rig(tmp_path: Path, counted: None) -> AsyncIterator[Rig]:
+async def rig(tmp_path: Path, is_counted: bool, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
+    """The watch is alone with the box: there is no group, whatever the box is told."""
+    group = BoxGroup(counts_memory=is_counted)
+    monkeypatch.setattr(launch, "group_for", lambda limits: contextlib.nullcontext(group))
     with workspace_for_tests() as workspace:
         for name in ("one", "two"):
             os.mkfifo(workspace / name)
@@ -116,13 +121,22 @@ for _ in range(3):
     number = c.shmget(0, {size} // 3, 0o1600)
     ctypes.memset(c.shmat(number, None, 0), 1, {size} // 3)
 """
+IN_EACH_WAY = pytest.mark.parametrize(
+    ("how", "is_counted"),
+    [
+        # Where nobody counts them there are none.
+        pytest.param(MEMORY_FILE, True, id="memory file"),
+        pytest.param(SHARED, False, id="shared"),
+        pytest.param(OLD_SHARED, False, id="old shared"),
+    ],
+)
 
 
 def program(text: str, size_bytes: int, pipe: str) -> str:
     return f"exec python3 -c \"{text.format(size=size_bytes)}\nprint('full', flush=True)\nopen('{pipe}').read()\""
 
 
-@pytest.mark.parametrize("how", [MEMORY_FILE, SHARED, OLD_SHARED], ids=["memory file", "shared", "old shared"])
+@IN_EACH_WAY
 async def test_memory_that_is_shared_or_in_no_process_counts(rig: Rig, how: str) -> None:
     """Beside something that goes on, and beside full private folders, which a process does not own."""
     await rig.begin("fills", "for d in /tmp /dev/shm; do head -c 60M /dev/zero > $d/f; done")
@@ -136,7 +150,7 @@ async def test_memory_that_is_shared_or_in_no_process_counts(rig: Rig, how: str)
     assert (await rig.end("small")).exit_code == 0, "the other one goes on"
 
 
-@pytest.mark.parametrize("how", [MEMORY_FILE, SHARED, OLD_SHARED], ids=["memory file", "shared", "old shared"])
+@IN_EACH_WAY
 async def test_what_several_hold_counts_once(rig: Rig, how: str) -> None:
     """A file in a private folder that is mapped too, and pages that a child shares with its parent."""
     text = f"{how}\nimport os, time\nchildren = [os.fork() for _ in range(2)]\nif 0 in children: time.sleep(100)"
@@ -185,9 +199,9 @@ async def test_what_waits_in_sockets_is_bounded_by_their_number(rig: Rig, how: s
     assert (await rig.end("small")).exit_code == 0, "the other one goes on"
 
 
-@pytest.mark.parametrize("how", [SOCKETS], ids=["memory file"])
-async def test_where_a_group_counts_them_sockets_have_no_limit_of_ours(rig: Rig, how: str) -> None:
-    text = how.format(pairs=600).replace("1 << 23", "1 << 10")
+@COUNTED
+async def test_where_a_group_counts_them_sockets_have_no_limit_of_ours(rig: Rig) -> None:
+    text = SOCKETS.format(pairs=600).replace("1 << 23", "1 << 10")
     await rig.begin("many", f"exec python3 -c \"held = 0\n{text}\nopen('one').read()\"")
     await rig.until_full("many")
     await rig.begin("beside", hold(100 * MIB, "one"))
