@@ -42,6 +42,7 @@ BOX_START = ("launcher.py", "box.json")
 FAMILIES = (
     "commit", "send to client", "send to hub", "send to box", "spawn", "end of git", "rename", "box RunCommand",
     "model request", "model answer", "memory moving refs", "memory unpacking", "memory pushing", "relay",
+    "git host",
 )  # fmt: skip
 """Each must be died at before and after; a change that renames a wrapped function may not empty one unnoticed."""
 OTHER = "other"

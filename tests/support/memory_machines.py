@@ -12,12 +12,14 @@ from lodger_daemon.memory.memory import Memory
 from lodger_daemon.memory.mirror import Mirror
 from lodger_daemon.memory.published import Published
 from lodger_daemon.memory.remote import MemoryRemote, Remote
+from lodger_daemon.memory.shared_memories import SharingPlaces
+from lodger_daemon.memory.shared_remote import SharingHub
 from lodger_daemon.paths import Paths
 from lodger_daemon.randomness import SeededRng
 from lodger_daemon.system_clock import SystemClock
 from lodger_tools.box.contract import BoxKey, BoxProfile
 from support.git_host_server import TOKEN, RunningHost
-from support.plain_boxes import INSIDE, PlainBoxes, agent_git
+from support.plain_boxes import INSIDE, SHARED, PlainBoxes, agent_git
 
 AGENT = AgentId("agent-ada")
 CARD = AgentCard("Ada", "A careful helper.", "openai/x", "default")
@@ -52,50 +54,66 @@ class Machine:
         clock: QuickClock | None = None,
         remote: Remote | None = None,
         mirror: Remote | None = None,
+        agent: AgentId = AGENT,
+        sharing: SharingHub | None = None,
     ) -> None:
+        self.agent = agent
         self.paths = Paths(folder / "config", folder / "state", folder / "workspace", folder / "home")
-        self.boxes = PlainBoxes(lambda agent: str(self.paths.agents / agent / "checkout"))
+        self.boxes = PlainBoxes(
+            lambda name: str(self.paths.agents / name / "checkout"),
+            shared_folder=lambda _, shared: str(self.shared_checkout(shared)),
+        )
         self.clock = clock or QuickClock()
-        self.box = BoxKey(AGENT, str(folder / "workspace"))
+        self.box = BoxKey(agent, str(folder / "workspace"))
         self.hub = hub
         self.memory = Memory(
             self.paths,
             self.boxes,
-            lambda agent: BoxKey(agent, str(folder / "workspace"), BoxProfile.MEMORY_WORKER),
+            lambda name: BoxKey(name, str(folder / "workspace"), BoxProfile.MEMORY_WORKER),
             remote or (None if hub is None else MemoryRemote(hub.base_url, lambda: TOKEN)),
             self.clock,
             SeededRng(7),
             checkout_inside=INSIDE,
             mirror=None if mirror is None else Mirror(mirror, self.clock, SeededRng(7)),
+            sharing=None
+            if sharing is None
+            else SharingPlaces(sharing, lambda name: f"{SHARED}/{name}", self._boxes_changed),
             **({} if seam is None else {"seam": seam}),
         )
 
     @property
     def checkout(self) -> Path:
-        return Path(self.memory.checkout_path(AGENT))
+        return Path(self.memory.checkout_path(self.agent))
 
     @property
     def published(self) -> Published:
-        return self.memory._agent(AGENT).room.published
+        return self.memory._agent(self.agent).room.published
 
-    def commit(self, name: str, text: str | None, message: str = "a note") -> str:
-        """The agent writes (or with None deletes) a file and commits."""
-        path = self.checkout / name
+    def shared_checkout(self, shared: str) -> Path:
+        return self.paths.agents / self.agent / "shared" / shared / "checkout"
+
+    def commit(self, name: str, text: str | None, message: str = "a note", shared: str | None = None) -> str:
+        """The agent writes (or with None deletes) a file and commits, in its own memory or the shared one named."""
+        checkout = self.checkout if shared is None else self.shared_checkout(shared)
+        path = checkout / name
         if text is None:
             path.unlink()
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        agent_git(self.checkout, "add", "-A")
-        agent_git(self.checkout, "commit", "-q", "-m", message)
-        return agent_git(self.checkout, "rev-parse", "HEAD")
+        agent_git(checkout, "add", "-A")
+        agent_git(checkout, "commit", "-q", *(() if shared is None else ("--no-verify",)), "-m", message)
+        return agent_git(checkout, "rev-parse", "HEAD")
 
     async def bring_in(self) -> ImportReport:
-        return await self.memory.import_commits(AGENT, self.box)
+        return await self.memory.import_commits(self.agent, self.box)
 
     async def end_turn(self) -> SyncStatus:
-        self.memory.turn_ended(AGENT, self.box)
-        return await self.memory.settled(AGENT, 60)
+        self.memory.turn_ended(self.agent, self.box)
+        return await self.memory.settled(self.agent, 60)
+
+    async def _boxes_changed(self, agent_id: AgentId) -> None:
+        return
 
     def fsck(self) -> str:
         return self.published.git.line("fsck", "--full", "--strict", "--no-dangling")

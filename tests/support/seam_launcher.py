@@ -237,6 +237,14 @@ def wrap_daemon(seams: Seams) -> None:
 def wrap_hub(seams: Seams) -> None:
     from starlette.websockets import WebSocket
 
+    from lodger_hub.git_host import seams as git_host_seams
+
+    def git_host_seam(name: str) -> None:
+        side, _, what = name.partition(" ")
+        seams.passed(side, f"git host {what}")
+
+    git_host_seams.no_seam = git_host_seam
+
     def sent(self: Any, message: Any) -> tuple[str, ...]:
         if message.get("type") != "websocket.send":
             return ()

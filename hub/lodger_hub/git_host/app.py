@@ -28,6 +28,7 @@ from lodger_hub.git_host.repositories import (
     own_memory,
     shared_memory,
 )
+from lodger_hub.git_host.seams import Seam, no_seam
 from lodger_hub.git_host.sharing import Sharing
 from lodger_hub.git_host.upkeep import (
     DEAD_LOCK_S,
@@ -108,9 +109,15 @@ class GitHost:
     """
 
     def __init__(
-        self, root: Path, authorize: Authorize, on_head_moved: OnHeadMoved, limits: HostLimits | None = None
+        self,
+        root: Path,
+        authorize: Authorize,
+        on_head_moved: OnHeadMoved,
+        limits: HostLimits | None = None,
+        seam: Seam = no_seam,
     ) -> None:
-        self._repositories = Repositories(root)
+        self._repositories = Repositories(root, seam)
+        self._seam = seam
         self.sharing = Sharing(self._repositories)
         self._authorize = authorize
         self._on_head_moved = on_head_moved
@@ -118,7 +125,7 @@ class GitHost:
         self._slots = asyncio.Semaphore(self._limits.slots)
         self._sizes: dict[Place, int] = {}
         """What each repository took on disk when it was looked at, and what has been pushed since."""
-        self._upkeep = Upkeep()
+        self._upkeep = Upkeep(seam)
         self._tidying: set[asyncio.Task[None]] = set()
 
     def head(self, agent_id: str) -> str | None:
@@ -210,7 +217,9 @@ class GitHost:
             self._sizes[place] += fed_bytes
         after = self._repositories.head(place)
         if writes and after is not None and after != before:
+            self._seam("before telling of a head")
             await self._on_head_moved(asked.agent_id, asked.name, after)
+            self._seam("after telling of a head")
             self._tidy_soon(place)
 
     async def _check_share(self, asked: "_Asked", name: str) -> None:
@@ -268,7 +277,10 @@ class GitHost:
 
     async def _bridge(self, request: BackendRequest, receive: Receive, answer: "_Answer") -> int:
         """How many bytes the client sent."""
+        asker = "a push" if request.service_path == "git-receive-pack" else "a reader"
+        self._seam(f"before starting git for {asker}")
         async with running_backend(request) as process:
+            self._seam(f"after starting git for {asker}")
             assert process.stdin is not None
             assert process.stdout is not None
             feeding = asyncio.create_task(self._feed(receive, process.stdin))
@@ -276,10 +288,12 @@ class GitHost:
             try:
                 # Git may answer before it has read all (a refusal); what follows waits for the end of the body.
                 head, fed_bytes = await asyncio.gather(heading, feeding)
+                self._seam(f"before answering {asker}")
                 await answer.begin(head)
                 async for piece in read_pieces(process.stdout):
                     await answer.piece(piece)
                 await answer.end()
+                self._seam(f"after answering {asker}")
                 return fed_bytes
             finally:
                 feeding.cancel()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from lodger_hub.durable_files import sync_folder
+from lodger_hub.git_host.seams import Seam
 
 KEPT_DAYS: Final = 30
 _DAY_S: Final = 24 * 3600
@@ -24,11 +25,12 @@ class Deleted:
     """All that was deleted below one root."""
 
     root: Path
+    seam: Seam
 
     def put(self, memory: Path, now_ns: int) -> None:
         """Move a memory's folder here. Durable when it returns. Raises: OSError."""
         (self.root / _FOLDER).mkdir(mode=0o700, exist_ok=True)
-        _move(memory, self.root / _FOLDER / f"{now_ns}-{memory.name}")
+        self._move(memory, self.root / _FOLDER / f"{now_ns}-{memory.name}")
 
     def bring_back(self, memory: Path) -> bool:
         """Move what was deleted last under this name back, to where nothing may be. False when there is none. Raises:
@@ -36,7 +38,7 @@ class Deleted:
         found = [(at_ns, place) for at_ns, name, place in self._all() if name == memory.name]
         if not found:
             return False
-        _move(max(found)[1], memory)
+        self._move(max(found)[1], memory)
         return True
 
     def drop_old(self, now_ns: int) -> None:
@@ -50,8 +52,9 @@ class Deleted:
         places = list(folder.iterdir()) if folder.is_dir() else []
         return [(int(found[1]), found[2], place) for place in places if (found := _NAME.fullmatch(place.name))]
 
-
-def _move(old: Path, new: Path) -> None:
-    old.rename(new)
-    for folder in (new.parent, old.parent):
-        sync_folder(folder)
+    def _move(self, old: Path, new: Path) -> None:
+        self.seam("before moving a deleted memory")
+        old.rename(new)
+        self.seam("after moving a deleted memory")
+        for folder in (new.parent, old.parent):
+            sync_folder(folder)

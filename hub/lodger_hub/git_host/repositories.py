@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lodger_hub.git_host.seams import Seam, no_seam
 from lodger_protocol.shared_names import shared_name_fault
 
 _AGENT_ID: Final = re.compile(r"agent-[A-Za-z0-9-]{1,120}")
@@ -102,6 +103,7 @@ class Repositories:
     """All repositories below one folder. Every method may block on the disk."""
 
     root: Path
+    seam: Seam = no_seam
 
     def path(self, agent_id: str) -> Path:
         """An agent's own. Raises: ValueError when the id is not well-formed."""
@@ -119,6 +121,7 @@ class Repositories:
         if place.exists():
             return place
         self.check_room()
+        self.seam("before making a repository")
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = place.parent / f"making-{os.getpid()}-{time.monotonic_ns()}.git"
         environment = git_environment()
@@ -128,12 +131,14 @@ class Repositories:
         with (fresh / "config").open("a", encoding="utf-8") as config:
             config.writelines(lines)
         (fresh / "created").write_text(str(time.time_ns()), encoding="ascii")
+        self.seam("before naming a repository")
         try:
             fresh.rename(place)
         except OSError:
             # Another request made it first: both are empty, the first one stands.
             if not place.exists():
                 raise
+        self.seam("after naming a repository")
         return place
 
     def head(self, place: Place) -> str | None:

@@ -53,7 +53,7 @@ class BadAgentsFile(Exception):
 class Sharing:
     def __init__(self, repositories: Repositories) -> None:
         self._repositories = repositories
-        self._deleted = Deleted(repositories.root)
+        self._deleted = Deleted(repositories.root, repositories.seam)
         self._lock = threading.Lock()
 
     def create(self, name: str) -> bool:
@@ -160,7 +160,9 @@ class Sharing:
 
     def _write(self, name: str, agents: Mapping[str, Right]) -> None:
         text = json.dumps({"agents": agents}, sort_keys=True, indent=1) + "\n"
+        self._repositories.seam("before writing who shares")
         write_durably(self._file(name), text.encode())
+        self._repositories.seam("after writing who shares")
 
 
 def _understood(data: bytes) -> Mapping[str, Right]:

@@ -19,6 +19,7 @@ from typing import Final
 
 from lodger_hub.git_host.backend import MEMORY_LIMIT_BYTES
 from lodger_hub.git_host.repositories import find_git, git_environment
+from lodger_hub.git_host.seams import Seam, no_seam
 
 LOOSE_OBJECTS: Final = 2000
 """Some 500 pushes of one small file. More cost a file each on disk, and time at each clone."""
@@ -58,7 +59,8 @@ def needs_tidying(repository: Path, loose_objects: int = LOOSE_OBJECTS, max_pack
 class Upkeep:
     """Runs git on repositories; `stop`, from any thread, ends what runs and keeps new ones from starting."""
 
-    def __init__(self) -> None:
+    def __init__(self, seam: Seam = no_seam) -> None:
+        self._seam = seam
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._stopped = False
@@ -72,8 +74,10 @@ class Upkeep:
             # -A, not -a: what a push has brought and not named yet must stay.
             repack = ("repack", "-A", "-d", "-q", f"--unpack-unreachable={_KEEP_UNREACHABLE}")
             for argv in (repack, ("prune", f"--expire={_KEEP_UNREACHABLE}"), ("pack-refs", "--all")):
+                self._seam(f"before {argv[0]}")
                 if self._git(repository, _REPACK_LIMIT_S, *argv)[0] != 0:
                     return False
+                self._seam(f"after {argv[0]}")
             return True
 
     def check(self, repository: Path) -> Checked:
