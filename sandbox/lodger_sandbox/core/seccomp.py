@@ -14,6 +14,7 @@ from lodger_sandbox.core.syscall_tables import (
     MODE_CALLS,
     NAMESPACE_CALLS,
     PRETENDED_MISSING,
+    SEMAPHORES,
     SET_SOCKET_OPTION,
     SOCKET,
     UNCOUNTED_FILES,
@@ -35,6 +36,8 @@ _ERRNO: Final = 0x00050000
 REFUSED: Final = _ERRNO | 1  # EPERM
 MISSING: Final = _ERRNO | 38  # ENOSYS
 WITHOUT_EFFECT: Final = _ERRNO | 0
+UNKNOWN_OPTION: Final = _ERRNO | 92  # ENOPROTOOPT
+TOO_MANY: Final = _ERRNO | 22  # EINVAL
 
 # linux/audit.h
 _AUDIT_ARCHITECTURE: Final = {Architecture.X86_64: 0xC000003E, Architecture.AARCH64: 0xC00000B7}
@@ -57,6 +60,10 @@ ALLOWED_FAMILIES: Final = (1, 2, 10, 16)
 SOCKET_LEVEL: Final = 1
 BUFFER_OPTIONS: Final = (7, 8)
 """SO_SNDBUF and SO_RCVBUF: up to twice net.core.wmem_max, 8 MiB a socket on some machines."""
+ZERO_COPY: Final = 60
+"""SO_ZEROCOPY: a byte that waits in a socket keeps its whole page, of up to 2 MiB, after its process let go of it."""
+SEMAPHORES_OF_A_SET: Final = 64
+"""As many sets as the kernel allows, 32,000, then take some 140 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +81,9 @@ def filter_program(architecture: Architecture, *, memory_is_counted: bool) -> by
     """The program as the kernel and bwrap take it: 8 bytes an instruction.
 
     Args:
-        memory_is_counted: by a control group, wherever it lies. Otherwise there are no memory files, and buffers of
-            sockets keep the size that they are born with, so that their number says how much they hold at most.
+        memory_is_counted: by a control group, wherever it lies. Otherwise there are no memory files, nothing that
+            waits in a socket or a pipe is a process's own page, sets of semaphores are small, and buffers of sockets
+            keep the size that they are born with, so that their number says how much they hold at most.
     """
     steps = [
         _load(_ARCHITECTURE_OFFSET),
@@ -92,7 +100,8 @@ def filter_program(architecture: Architecture, *, memory_is_counted: bool) -> by
     if not memory_is_counted:
         for call in UNCOUNTED_FILES:
             steps += _whole_call(call.number(architecture), MISSING)
-        steps += _when_called(SET_SOCKET_OPTION.number(architecture), _ignore_buffer_sizes())
+        steps += _when_called(SET_SOCKET_OPTION.number(architecture), _socket_options())
+        steps += _when_called(SEMAPHORES.number(architecture), _refuse_above(1, SEMAPHORES_OF_A_SET, TOO_MANY))
     for call in NAMESPACE_CALLS:
         flags = NEW_NAMESPACE_FLAGS | (CLONE_NEWTIME if call.name == "unshare" else 0)
         steps += _when_called(call.number(architecture), _refuse_any_bit(0, flags))
@@ -139,10 +148,15 @@ def _refuse_set_id(call: ModeCall) -> list[_Step]:
     return [_load_argument(call.flags_argument), _Step(_JUMP_ANY_BIT, 1, 0, CREATING_FLAGS), _give(ALLOW), *tail]
 
 
-def _ignore_buffer_sizes() -> list[_Step]:
-    """A success without effect: a program that could not set it would give up, one that has less goes on."""
+def _socket_options() -> list[_Step]:
+    """For sizes a success without effect: a program that could not set one would give up, one that has less goes on."""
     of_sockets = _by_value(2, BUFFER_OPTIONS, WITHOUT_EFFECT, ALLOW)
-    return [_load_argument(1), _Step(_JUMP_EQUAL, 1, 0, SOCKET_LEVEL), _give(ALLOW), *of_sockets]
+    copies_not = [_load_argument(2), _Step(_JUMP_EQUAL, 0, 1, ZERO_COPY), _give(UNKNOWN_OPTION)]
+    return [_load_argument(1), _Step(_JUMP_EQUAL, 1, 0, SOCKET_LEVEL), _give(ALLOW), *copies_not, *of_sockets]
+
+
+def _refuse_above(argument: int, most: int, refusal: int) -> list[_Step]:
+    return [_load_argument(argument), _Step(_JUMP_AT_LEAST, 0, 1, most + 1), _give(refusal), _give(ALLOW)]
 
 
 def _refuse_values(argument: int, values: tuple[int, ...]) -> list[_Step]:

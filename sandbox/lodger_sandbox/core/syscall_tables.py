@@ -95,9 +95,11 @@ PRETENDED_MISSING: Final = (
 UNCOUNTED_FILES: Final = (
     SystemCall("memfd_create", 319, 279, "callers fall back to files in /dev/shm, which has a size"),
     SystemCall("memfd_secret", 447, 447, "few callers, who ask first whether there is one"),
+    SystemCall("vmsplice", 278, 75, "one byte in a pipe keeps a page of 2 MiB; callers fall back to write"),
 )
-"""Memory files: one that waits in a socket, passed on and closed, is in no process, and only a control group counts it.
-Missing where there is none."""
+"""Memory that can wait in a socket or a pipe, and is then in no process: only a control group counts it. Missing where
+there is none."""
+SEMAPHORES: Final = SystemCall("semget", 64, 190, "32,000 in each of 32,000 sets are 62 GiB of the kernel's memory")
 SET_SOCKET_OPTION: Final = SystemCall("setsockopt", 54, 208, "sets how much may wait in a socket")
 
 

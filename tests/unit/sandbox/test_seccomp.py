@@ -7,13 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from lodger_sandbox.core.seccomp import ALLOW, KILL_PROCESS, MISSING, REFUSED, WITHOUT_EFFECT, filter_program
+from lodger_sandbox.core.seccomp import (
+    ALLOW,
+    KILL_PROCESS,
+    MISSING,
+    REFUSED,
+    TOO_MANY,
+    UNKNOWN_OPTION,
+    WITHOUT_EFFECT,
+    filter_program,
+)
 from lodger_sandbox.core.syscall_tables import (
     DENIED,
     IOCTL,
     MODE_CALLS,
     NAMESPACE_CALLS,
     PRETENDED_MISSING,
+    SEMAPHORES,
     SET_SOCKET_OPTION,
     SOCKET,
     UNCOUNTED_FILES,
@@ -71,6 +81,16 @@ def test_memory_files_and_larger_buffers_are_there_only_where_a_group_counts_the
         assert verdict(architecture, option, 3, 1, name, counted=True) == ALLOW
         assert verdict(architecture, option, 3, 6, name) == ALLOW, "an option of TCP"
     assert verdict(architecture, option, 3, 1, 2) == ALLOW
+    assert verdict(architecture, option, 3, 1, 60) == UNKNOWN_OPTION, "zero copy"
+    assert verdict(architecture, option, 3, 1, 60, counted=True) == ALLOW
+
+
+@BOTH
+def test_sets_of_semaphores_are_small_only_where_no_group_counts_them(architecture: Architecture) -> None:
+    number = SEMAPHORES.number(architecture) or -1
+    assert [verdict(architecture, number, 0, size) for size in (0, 1, 64)] == [ALLOW] * 3
+    assert [verdict(architecture, number, 0, size) for size in (65, 32000, 2**32 - 1)] == [TOO_MANY] * 3
+    assert verdict(architecture, number, 0, 32000, counted=True) == ALLOW
 
 
 @BOTH
@@ -160,7 +180,7 @@ def test_numbers_are_the_kernels(architecture: Architecture, header: str) -> Non
         pytest.skip("this machine's headers know no other architecture's numbers")
     assert path.exists(), "the kernel's headers are missing: bash scripts/system-packages.sh test installs them"
     numbers = dict(re.findall(r"#define\s+__NR_(\w+)\s+(\d+)", path.read_text()))
-    ours = (*DENIED, *PRETENDED_MISSING, *MODE_CALLS, *NAMESPACE_CALLS, IOCTL, SOCKET)
+    ours = (*DENIED, *PRETENDED_MISSING, *UNCOUNTED_FILES, *MODE_CALLS, *NAMESPACE_CALLS, IOCTL, SOCKET, SEMAPHORES)
     known = {call.name: call.number(architecture) for call in ours if call.name in numbers}
     assert known == {name: int(numbers[name]) for name in known}
     assert len(known) > 40

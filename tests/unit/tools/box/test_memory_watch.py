@@ -223,6 +223,35 @@ async def test_without_a_group_there_are_no_memory_files(rig: Rig) -> None:
     assert ended.exit_code == 1 and "Function not implemented" in ended.text
 
 
+KEPT_PAGE = """
+import ctypes, os
+c = ctypes.CDLL(None, use_errno=True)
+page = ctypes.create_string_buffer(1)
+piece = (ctypes.c_void_p * 2)(ctypes.addressof(page), 1)
+print(c.vmsplice(os.pipe()[1], piece, 1, 0), os.strerror(ctypes.get_errno()))
+"""
+LARGE_SET = """
+import ctypes, os
+c = ctypes.CDLL(None, use_errno=True)
+print(c.semget(0, 64, 0o600) >= 0, c.semget(0, 32000, 0o600), os.strerror(ctypes.get_errno()))
+"""
+NO_COPY = "import socket\nsocket.create_server(('127.0.0.1', 0)).setsockopt(1, 60, 1)"
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (KEPT_PAGE, "-1 Function not implemented"),
+        (LARGE_SET, "True -1 Invalid argument"),
+        (NO_COPY, "Protocol not available"),
+    ],
+    ids=["pages in a pipe", "large set of semaphores", "pages in a socket"],
+)
+async def test_without_a_group_no_memory_is_kept_where_no_process_has_it(rig: Rig, how: str, said: str) -> None:
+    await rig.begin("keeps", f'python3 -c "{how}"')
+    assert said in (await rig.end("keeps")).text
+
+
 async def test_full_private_folders_end_nothing_and_can_be_emptied(rig: Rig) -> None:
     await rig.begin("fills", "for d in /tmp /var/tmp /dev/shm; do head -c 95M /dev/zero > $d/f; done")
     assert (await rig.end("fills")).exit_code == 0
