@@ -6,15 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from lodger_daemon.backends.core.budget import (
-    SMALLEST_ANSWER,
-    Budget,
-    Calibration,
-    budget_of,
-    estimate,
-    estimate_all,
-    floor_of,
-)
+from lodger_daemon.backends.core.budget import Budget, Calibration, estimate, estimate_all
 from lodger_daemon.backends.core.compaction import Options, Plan, plan, summary_text
 from lodger_daemon.backends.core.images import holds_image, in_words, refuses_images
 from lodger_daemon.backends.core.reminders import MemoryUpdate, Surroundings, reminders_for
@@ -22,14 +14,14 @@ from lodger_daemon.backends.core.request_view import user_parts
 from lodger_daemon.backends.core.system_prompt import PromptFacts, compile_system_prompt
 from lodger_daemon.backends.core.transcript import MessageKind, TranscriptMessage, text_of
 from lodger_daemon.backends.local.conversation import LocalConversation
+from lodger_daemon.backends.local.model_windows import ModelWindows, too_large
 from lodger_daemon.backends.local.summariser import Spent, Summariser
-from lodger_daemon.clock import Clock, MonoTime, WallTime
+from lodger_daemon.clock import Clock, WallTime
 from lodger_daemon.identity import AgentId, ConversationKey, MessageId
 from lodger_daemon.memory.contract import AgentMemory
 from lodger_daemon.models.contract import (
     ModelFailure,
     ModelGateway,
-    ModelInfo,
     ModelMessage,
     ModelRequest,
     SystemMessage,
@@ -45,12 +37,6 @@ from lodger_tools.permissions.core.modes import Mode
 from lodger_tools.toolbox_contract import Toolbox, ToolDescription
 
 logger = logging.getLogger(__name__)
-
-DEFAULT_WINDOW_TOKENS: Final = 128_000
-"""For a model nobody knows the window of."""
-
-DESCRIPTION_HOLDS_S: Final = 60.0
-"""How long what the gateway said of a model is taken as still true."""
 
 TOO_MANY_BYTES: Final = 413
 """HTTP's status for a body that a provider does not take."""
@@ -133,8 +119,7 @@ class LocalBackend:
         self._clock = clock
         self._rng = rng
         self._places = places
-        self._known_models: dict[str, tuple[MonoTime, ModelInfo | None]] = {}
-        self._known_floor: tuple[object, int] | None = None
+        self._windows = ModelWindows(models, clock)
         self._without_images: set[str] = set()
         """Models that refused some; asked anew after a restart, for a server may have learned to see."""
 
@@ -172,8 +157,8 @@ class LocalBackend:
             handle=standing.handle, messages=tuple(messages), tools=schemas_of(tools), cache_key=str(standing.key)
         )
         waiting = estimate(user_message) if user_message is not None else 0
-        estimated_tokens = self._floor_of(request) + transcript.tokens + waiting
-        request = await self._with_answer_limit(request, estimated_tokens, transcript)
+        estimated_tokens = self._windows.floor_of(request) + transcript.tokens + waiting
+        request = await self._windows.with_answer_limit(request, estimated_tokens, _calibration(request, transcript))
         return BuiltRequest(
             request=request,
             user_message=user_message,
@@ -195,7 +180,7 @@ class LocalBackend:
 
     async def too_long(self, built: BuiltRequest, transcript: LocalConversation) -> bool:
         """Whether the request should be compacted before it is sent."""
-        budget = await self._budget_of(built, transcript)
+        budget = await self._windows.budget_of(built.request, _calibration(built.request, transcript))
         return budget.is_tight(built.estimated_tokens - budget.floor) and transcript.worth_compacting
 
     async def unsendable(self, built: BuiltRequest, transcript: LocalConversation) -> str | None:
@@ -203,11 +188,11 @@ class LocalBackend:
 
         Asked after compaction. Whoever sends such a request gets an answer that is cut off after a token, for ever.
         """
-        budget = await self._budget_of(built, transcript)
+        budget = await self._windows.budget_of(built.request, _calibration(built.request, transcript))
         messages = built.estimated_tokens - budget.floor
         if budget.can_be_sent(messages):
             return None
-        return _too_large(built, budget, messages)
+        return too_large(built.request.handle, budget, messages)
 
     async def compact(
         self,
@@ -280,7 +265,7 @@ class LocalBackend:
             # The bytes of the images were too many: that says nothing about tokens.
             return
         transcript.calibrate(handle, transcript.calibration(handle).refused(built.estimated_tokens))
-        self._known_models.pop(handle, None)
+        self._windows.forget(handle)
 
     def refused_images(self, built: BuiltRequest, failure: ModelFailure) -> bool:
         """Whether this failure means that the model takes no images; from then on it gets words in their place."""
@@ -290,53 +275,12 @@ class LocalBackend:
         self._without_images.add(built.request.handle)
         return True
 
-    async def _with_answer_limit(
-        self, request: ModelRequest, estimated_tokens: int, transcript: LocalConversation
-    ) -> ModelRequest:
-        """Near the end of the window an answer may take half of what is left, and all that was kept for it: some
-        providers refuse a request whose longest possible answer would not fit."""
-        info = await self._describe(request.handle)
-        if info is None:
-            return request
-        budget = await self._budget(request.handle, 0, transcript.calibration(request.handle))
-        room = budget.window - estimated_tokens
-        if room >= info.max_output_tokens:
-            return request
-        limit = max(min(room, budget.reserve), room // 2, SMALLEST_ANSWER)
-        return replace(request, max_output_tokens=min(limit, info.max_output_tokens))
-
     async def _standing_budget(self, standing: Standing, transcript: LocalConversation) -> Budget:
         prompt = standing.system_prompt
         if prompt is None:
             prompt, _ = await self._compile(standing)
-        floor = self._floor(prompt, schemas_of(self.tools(standing)))
-        return await self._budget(standing.handle, floor, transcript.calibration(standing.handle))
-
-    async def _budget_of(self, built: BuiltRequest, transcript: LocalConversation) -> Budget:
-        handle = built.request.handle
-        return await self._budget(handle, self._floor_of(built.request), transcript.calibration(handle))
-
-    async def _budget(self, handle: str, floor: int, calibration: Calibration) -> Budget:
-        info = await self._describe(handle)
-        window = (info.context_window if info is not None else 0) or DEFAULT_WINDOW_TOKENS
-        return budget_of(calibration.window(window), floor, info.max_output_tokens if info is not None else None)
-
-    def _floor_of(self, request: ModelRequest) -> int:
-        first = request.messages[0]
-        return self._floor(first.text if isinstance(first, SystemMessage) else "", request.tools)
-
-    def _floor(self, prompt: str, tools: Sequence[ToolSchema]) -> int:
-        known = (prompt, tuple((tool.name, len(tool.description)) for tool in tools))
-        if self._known_floor is None or self._known_floor[0] != known:
-            self._known_floor = (known, floor_of(prompt, tools))
-        return self._known_floor[1]
-
-    async def _describe(self, handle: str) -> ModelInfo | None:
-        now = self._clock.mono()
-        known = self._known_models.get(handle)
-        if known is None or now - known[0] > DESCRIPTION_HOLDS_S:
-            known = self._known_models[handle] = (now, await self._models.describe(handle))
-        return known[1]
+        floor = self._windows.floor(prompt, schemas_of(self.tools(standing)))
+        return await self._windows.budget(standing.handle, floor, transcript.calibration(standing.handle))
 
     async def system_prompt(self, standing: Standing) -> tuple[str, str | None]:
         """As it would be made now, and the commit of memory in it."""
@@ -388,6 +332,10 @@ class LocalBackend:
         return replace(message, content=content)
 
 
+def _calibration(request: ModelRequest, transcript: LocalConversation) -> Calibration:
+    return transcript.calibration(request.handle)
+
+
 def _in_short(process: JsonObject) -> str:
     command = " ".join(text_of(process, "command").split())[:REMINDED_COMMAND_CHARS]
     return f"{text_of(process, 'process_id')}: {command}"
@@ -399,22 +347,6 @@ def _nobody_waits() -> None:
 
 def schemas_of(tools: Sequence[ToolDescription]) -> tuple[ToolSchema, ...]:
     return tuple(ToolSchema(tool.name, tool.description, tool.parameters) for tool in tools)
-
-
-def _too_large(built: BuiltRequest, budget: Budget, messages: int) -> str:
-    """Name what fills the window, and what helps."""
-    window = f"{built.request.handle} reads about {budget.window} tokens"
-    larger = "choose a model with a larger window"
-    if not budget.can_be_sent(0):
-        return (
-            f"{window}, and the instructions, the memory and the descriptions of the tools alone take about "
-            f"{budget.floor} of them. Shorten the agent's memory, allow it fewer tools, or {larger}; if the model does "
-            "read more, set its context_window in the settings."
-        )
-    return (
-        f"{window}, and this request needs about {budget.floor + messages} even after compaction: {budget.floor} for "
-        f"instructions, memory and tools, {messages} for the newest messages. Send less at a time, or {larger}."
-    )
 
 
 def _day(now: WallTime) -> str:
