@@ -1,0 +1,283 @@
+"""The lean worker against servers that break HTTP, and through the proxies and certificates that a person names."""
+
+import asyncio
+import base64
+import contextlib
+import ssl
+import subprocess
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from lodger_daemon.models.contract import FailureKind, ModelFailure
+from lodger_daemon.models.gateway import Models
+from lodger_daemon.paths import Paths
+from lodger_daemon.system_clock import SystemClock
+from support.model_contract import collect, failure, scripted, texts
+from support.patience import LIMIT_S
+
+KEY = "sk-test-41d7"
+EVENT = b'data: {"choices":[{"delta":{"content":"hello"}}]}\n\n'
+WHOLE = b'data: {"choices":[{"delta":{"content":"hello"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+HEAD_LIMIT_BYTES = 64 * 1024
+
+Answer = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+"""Given the head of one request, whose body was read."""
+
+
+def good(body: bytes, *fields: str) -> bytes:
+    head = "".join(f"{field}\r\n" for field in ("HTTP/1.1 200 OK", *fields, f"Content-Length: {len(body)}"))
+    return head.encode() + b"\r\n" + body
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@asynccontextmanager
+async def serving(answer: Answer) -> AsyncIterator[int]:
+    """The port of a server that reads each request and leaves the rest to `answer`."""
+
+    async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while not writer.is_closing():
+                head = await reader.readuntil(b"\r\n\r\n")
+                await reader.readexactly(length_of(head))
+                await answer(head, reader, writer)
+        writer.close()
+
+    server = await asyncio.start_server(connection, "127.0.0.1", 0, limit=HEAD_LIMIT_BYTES)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def length_of(head: bytes) -> int:
+    return next((int(value) for name, value in fields_of(head) if name == "content-length"), 0)
+
+
+def fields_of(head: bytes) -> list[tuple[str, str]]:
+    lines = head.decode("latin-1").split("\r\n")[1:]
+    return [(name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
+
+
+@asynccontextmanager
+async def asking(tmp_path: Path, url: str, **environment: str) -> AsyncIterator[Models]:
+    """Models whose providers `openai` and `anthropic` are at this address."""
+    paths = Paths(tmp_path / "config", tmp_path / "state", tmp_path / "work", tmp_path)
+    providers = {
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "OPENAI_API_KEY": KEY,
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_KEY": KEY,
+    }
+    models = Models(paths, SystemClock(), {}, providers | environment, local_servers={})
+    try:
+        yield models
+    finally:
+        await models.aclose()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        CHUNKED + chunk(EVENT)[:-9],
+        CHUNKED + b"no length\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 1024 * 1024,
+        b"HTTP/1.1 200 OK\r\n" + b"X-Many: x\r\n" * 100_000 + b"\r\n",
+        b"SSH-2.0-server\r\n",
+        b"",
+    ],
+    ids=["half an event", "bad chunk", "two lengths", "long field", "many fields", "not HTTP", "nothing"],
+)
+async def test_an_answer_without_a_word_is_a_network_failure(tmp_path: Path, sent: bytes) -> None:
+    async def answer(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(sent)
+        await writer.drain()
+        writer.close()
+
+    async with serving(answer) as port, asking(tmp_path, f"http://127.0.0.1:{port}") as models:
+        found = await failure(models, scripted("openai/x", {}))
+    assert (found.kind, found.output_seen) == (FailureKind.NETWORK, False), found.message
+    assert "\n" not in found.message
+
+
+@pytest.mark.parametrize(
+    ("sent", "then"),
+    [
+        (CHUNKED + chunk(EVENT), b"no length\r\n"),
+        (CHUNKED + chunk(EVENT), b"-1\r\n"),
+        (CHUNKED + chunk(EVENT), b""),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n" + EVENT, b""),
+    ],
+    ids=["bad chunk", "negative chunk", "no last chunk", "shorter than said"],
+)
+async def test_an_answer_that_breaks_off_is_cut_short(tmp_path: Path, sent: bytes, then: bytes) -> None:
+    is_seen = asyncio.Event()
+
+    async def answer(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(sent)
+        await asyncio.wait_for(is_seen.wait(), LIMIT_S)
+        writer.write(then)
+        writer.close()
+
+    async with serving(answer) as port, asking(tmp_path, f"http://127.0.0.1:{port}") as models:
+        with pytest.raises(ModelFailure) as raised:
+            async for _ in models.stream(scripted("openai/x", {})):
+                is_seen.set()
+    assert (raised.value.kind, raised.value.output_seen) == (FailureKind.CUT_SHORT, True), raised.value.message
+
+
+async def test_an_answer_that_only_lacks_the_end_of_its_dress_is_whole(tmp_path: Path) -> None:
+    async def answer(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(CHUNKED + chunk(WHOLE))
+        writer.close()
+
+    async with serving(answer) as port, asking(tmp_path, f"http://127.0.0.1:{port}") as models:
+        for _ in range(10):
+            assert texts(await collect(models, scripted("openai/x", {}))) == "hello"
+
+
+async def test_a_connection_closed_while_it_was_kept_is_no_failure(tmp_path: Path) -> None:
+    asked: list[asyncio.StreamWriter] = []
+
+    async def answer(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if writer in asked:
+            writer.close()
+        else:
+            writer.write(good(WHOLE))
+        asked.append(writer)
+
+    async with serving(answer) as port, asking(tmp_path, f"http://127.0.0.1:{port}") as models:
+        for _ in range(2):
+            assert texts(await collect(models, scripted("openai/x", {}))) == "hello"
+    assert [asked.index(writer) for writer in asked] == [0, 0, 2], "kept, found closed, and asked on a new one"
+
+
+async def test_an_error_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:
+    is_left = asyncio.Event()
+
+    async def answer(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nTransfer-Encoding: chunked\r\n\r\n")
+        try:
+            while True:
+                writer.write(chunk(b"wrong " * 10_000))
+                await writer.drain()
+        except ConnectionError:
+            is_left.set()
+            raise
+
+    async with serving(answer) as port, asking(tmp_path, f"http://127.0.0.1:{port}") as models:
+        found = await failure(models, scripted("openai/x", {}))
+        assert (found.kind, found.status) == (FailureKind.BAD_REQUEST, 400)
+        await asyncio.wait_for(is_left.wait(), LIMIT_S)
+
+
+async def test_an_answer_compressed_unasked_is_read(tmp_path: Path) -> None:
+    async def answer(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(good(zlib.compress(WHOLE, wbits=31), "Content-Encoding: gzip"))
+
+    async with serving(answer) as port, asking(tmp_path, f"http://127.0.0.1:{port}") as models:
+        assert texts(await collect(models, scripted("openai/x", {}))) == "hello"
+
+
+async def test_a_small_answer_does_not_unfold_in_memory(tmp_path: Path) -> None:
+    """Half a megabyte that stands for 512."""
+    packer = zlib.compressobj(9, wbits=31)
+    bomb = b"".join(packer.compress(b" " * 1024 * 1024) for _ in range(512)) + packer.flush()
+
+    async def answer(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(good(bomb, "Content-Encoding: gzip"))
+
+    async with serving(answer) as port, asking(tmp_path, f"http://127.0.0.1:{port}") as models:
+        found = await failure(models, scripted("openai/x", {}))
+        assert found.kind is FailureKind.SERVER
+        assert "16 MiB" in found.message
+        (pid,) = models.worker_pids()
+        (most,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
+    assert int(most.split()[1]) < 160 * 1024
+
+
+async def test_a_proxy_is_asked_for_what_is_elsewhere(tmp_path: Path) -> None:
+    heads: list[bytes] = []
+
+    async def answer(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(head)
+        writer.write(good(WHOLE))
+
+    async with serving(answer) as port:
+        for name, proxy in (("HTTP_PROXY", f"http://me:word@127.0.0.1:{port}"), ("all_proxy", f"127.0.0.1:{port}")):
+            async with asking(tmp_path, "http://provider.invalid", **{name: proxy}) as models:
+                assert texts(await collect(models, scripted("openai/x", {}))) == "hello"
+        for passed_by in ("http://provider.invalid", "http://127.0.0.1:9"):
+            elsewhere = {"HTTP_PROXY": f"http://127.0.0.1:{port}", "NO_PROXY": "provider.invalid"}
+            async with asking(tmp_path, passed_by, **elsewhere) as models:
+                assert (await failure(models, scripted("openai/x", {}))).kind is FailureKind.NETWORK
+    assert [head.split(b" ")[1] for head in heads] == [b"http://provider.invalid/v1/chat/completions"] * 2
+    assert ("proxy-authorization", f"Basic {base64.b64encode(b'me:word').decode()}") in fields_of(heads[0])
+
+
+async def test_a_name_in_the_address_is_told_and_one_in_netrc_is_not(tmp_path: Path) -> None:
+    heads: list[bytes] = []
+
+    async def answer(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(head)
+        writer.write(good(WHOLE))
+
+    (tmp_path / ".netrc").write_text("machine provider.invalid login me password word\n")
+    async with serving(answer) as port:
+        for address in ("http://provider.invalid", "http://me:word@provider.invalid"):
+            proxy = {"http_proxy": f"http://127.0.0.1:{port}", "HOME": str(tmp_path)}
+            async with asking(tmp_path, address, **proxy) as models:
+                with contextlib.suppress(Exception):
+                    await collect(models, scripted("anthropic/x", {}))
+                await collect(models, scripted("openai/x", {}))
+    said = [dict(fields_of(head)).get("authorization") for head in heads]
+    basic = f"Basic {base64.b64encode(b'me:word').decode()}"
+    assert said == [None, f"Bearer {KEY}", basic, basic]
+
+
+@asynccontextmanager
+async def tls_behind_a_proxy(certificate: Path, key: Path, targets: list[bytes]) -> AsyncIterator[int]:
+    """The port of a proxy whose every tunnel ends at one TLS server."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+
+    async def answer(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if head.startswith(b"CONNECT "):
+            targets.append(head.split(b" ")[1])
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            with contextlib.suppress(ssl.SSLError):
+                await writer.start_tls(context)
+        else:
+            writer.write(good(WHOLE))
+
+    async with serving(answer) as port:
+        yield port
+
+
+async def test_a_certificate_is_believed_when_the_person_says_so(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=provider.invalid"]
+    words += ["-addext", "subjectAltName=DNS:provider.invalid", "-keyout", str(key), "-out", str(certificate)]
+    await asyncio.to_thread(subprocess.run, words, check=True, capture_output=True)
+    targets: list[bytes] = []
+    async with tls_behind_a_proxy(certificate, key, targets) as port:
+        proxy = {"https_proxy": f"http://127.0.0.1:{port}"}
+        async with asking(tmp_path, "https://provider.invalid", SSL_CERT_FILE=str(certificate), **proxy) as models:
+            for _ in range(2):
+                assert texts(await collect(models, scripted("openai/x", {}))) == "hello"
+        assert targets == [b"provider.invalid:443"], "one tunnel, used again"
+        async with asking(tmp_path, "https://provider.invalid", **proxy) as models:
+            found = await failure(models, scripted("openai/x", {}))
+        assert found.kind is FailureKind.NETWORK
+        assert "certificate verify failed" in found.message
+        async with asking(tmp_path, "https://other.invalid", SSL_CERT_FILE=str(certificate), **proxy) as models:
+            found = await failure(models, scripted("openai/x", {}))
+        assert "certificate verify failed" in found.message
