@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import lru_cache
 from typing import Final
 
 import httpx
@@ -47,13 +48,13 @@ class HttpCaller:
         provider = order.provider
         headers = await self._headers_for(provider)
         tail = "/v1/messages" if provider.dialect is Dialect.ANTHROPIC else "/chat/completions"
-        client = self._client(provider)
+        client, url = self._client(provider), _parsed(provider.base_url + tail)
         place = (provider.base_url, order.model)
         refused = self._refused.get(place, ())
         while True:
             fitting = _fitting(body, refused)
             try:
-                request = client.build_request("POST", provider.base_url + tail, content=fitting, headers=headers)
+                request = client.build_request("POST", url, content=fitting, headers=headers)
                 await self._attempt(client, request, provider, put, outbox)
                 return
             except ModelFailure as failure:
@@ -148,6 +149,12 @@ class HttpCaller:
                 key = found.value if found else ""
             known = self._headers[provider.name] = _headers(provider.dialect, key)
         return known
+
+
+@lru_cache(maxsize=64)
+def _parsed(url: str) -> httpx.URL:
+    """The client would parse it anew for every request, which costs a tenth of a millisecond."""
+    return httpx.URL(url)
 
 
 def _headers(dialect: Dialect, key: str) -> dict[str, str]:
