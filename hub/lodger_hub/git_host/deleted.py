@@ -3,6 +3,7 @@
 Deleting and bringing back are one rename each: after a crash a memory is in one of both places. Blocking.
 """
 
+import contextlib
 import re
 import shutil
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ _FOLDER: Final = "deleted"
 """Beside the agents' folders: no agent id."""
 _NAME: Final = re.compile(r"([0-9]{1,19})-(.+)")
 """When, in nanoseconds since 1970, and what."""
+_REMOVING: Final = "removing-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,11 @@ class Deleted:
         """Let go of what has been here for its time. What cannot be removed is tried again with the next."""
         for at_ns, _, place in self._all():
             if now_ns - at_ns > KEPT_DAYS * _DAY_S * 10**9:
-                shutil.rmtree(place, ignore_errors=True)
+                # Under a name that never comes back: a crash may leave half of it.
+                with contextlib.suppress(OSError):
+                    place.rename(place.with_name(f"{_REMOVING}{place.name}"))
+        for place in (self.root / _FOLDER).glob(f"{_REMOVING}*"):
+            shutil.rmtree(place, ignore_errors=True)
 
     def _all(self) -> list[tuple[int, str, Path]]:
         folder = self.root / _FOLDER

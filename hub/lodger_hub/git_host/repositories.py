@@ -26,6 +26,9 @@ MAX_REPOSITORIES: Final = 1000
 SHARED_FOLDER: Final = "shared"
 """Beside the agents' folders: no agent id."""
 
+MAKING: Final = "making-"
+"""How the name of one begins that is not whole yet, beside the place where it is to be."""
+
 _CONFIGURATION: Final[Mapping[str, str]] = {
     "core.hooksPath": "/dev/null",
     "core.fsync": "all",
@@ -123,7 +126,7 @@ class Repositories:
         self.check_room()
         self.seam("before making a repository")
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = place.parent / f"making-{os.getpid()}-{time.monotonic_ns()}.git"
+        fresh = place.parent / f"{MAKING}{os.getpid()}-{time.monotonic_ns()}.git"
         environment = git_environment()
         argv = [find_git(), "init", "-q", "--bare", "--template=", "--initial-branch=main", str(fresh)]
         subprocess.run(argv, env=environment, check=True, timeout=30, stdout=subprocess.DEVNULL)

@@ -4,8 +4,10 @@ Beside each shared repository lies `agents.json`, replaced as a whole: after a c
 A file that cannot be understood lets no agent in: what it was meant to hold back is not known.
 """
 
+import contextlib
 import json
 import logging
+import shutil
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from typing import Final
 from lodger_hub.durable_files import write_durably
 from lodger_hub.git_host.deleted import KEPT_DAYS, Deleted
 from lodger_hub.git_host.grants import Right
-from lodger_hub.git_host.repositories import SHARED_FOLDER, Repositories, own_memory, shared_memory
+from lodger_hub.git_host.repositories import MAKING, SHARED_FOLDER, Repositories, own_memory, shared_memory
 from lodger_protocol.shared_names import shared_name_fault
 
 MAX_AGENTS: Final = 1000
@@ -91,6 +93,7 @@ class Sharing:
         """
         folder = self._repositories.folder(shared_memory(name)).parent
         with self._lock:
+            self._drop_half_made(name)
             if folder.exists():
                 raise StillThere(f"there is a shared memory {name} at this hub; delete that first")
             self._repositories.check_room()
@@ -136,6 +139,16 @@ class Sharing:
     def of_agent(self, agent_id: str) -> dict[str, Right]:
         """The shared memories of an agent, by name."""
         return {shared.name: shared.agents[agent_id] for shared in self.list() if agent_id in shared.agents}
+
+    def _drop_half_made(self, name: str) -> None:
+        """What a `create` left that died, or met a full disk: a folder without a memory."""
+        folder = self._repositories.folder(shared_memory(name)).parent
+        if self._exists(name):
+            return
+        for left in folder.glob(f"{MAKING}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
     def _exists(self, name: str) -> bool:
         return shared_name_fault(name) is None and self._repositories.folder(shared_memory(name)).is_dir()

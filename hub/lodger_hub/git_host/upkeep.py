@@ -31,7 +31,8 @@ _LEFT_OVER_S: Final = 24 * 3600.0
 """A killed push leaves its quarantine folder; no push lives that long."""
 DEAD_LOCK_S: Final = 60.0
 """A git that lives holds one for some milliseconds, on a slow disk for some seconds."""
-_LOCKS: Final = ("refs/heads/main.lock", "packed-refs.lock", "HEAD.lock", "config.lock")
+_LOCKS: Final = ("refs/heads/main.lock", "packed-refs.lock", "packed-refs.new", "HEAD.lock", "config.lock")
+"""`packed-refs.new` too: git makes it anew and refuses where one stands."""
 _REPACK_LIMIT_S: Final = 600.0
 _CHECK_LIMIT_S: Final = 1800.0
 _TEXT_BYTES: Final = 8192

@@ -251,7 +251,7 @@ def test_upkeep_that_is_stopped_starts_nothing_more(hub: RunningHost, tmp_path: 
     ok("fsck", "--full", "--strict", cwd=hub.host._repositories.path(AGENT))
 
 
-@pytest.mark.parametrize("lock", ["refs/heads/main.lock", "packed-refs.lock"])
+@pytest.mark.parametrize("lock", ["refs/heads/main.lock", "packed-refs.lock", "packed-refs.new"])
 def test_a_lock_that_a_killed_git_left_is_in_the_way_for_a_while_only(
     hub: RunningHost, tmp_path: Path, lock: str
 ) -> None:
@@ -267,6 +267,7 @@ def test_a_lock_that_a_killed_git_left_is_in_the_way_for_a_while_only(
     os.utime(left, times=(left.stat().st_atime, left.stat().st_mtime - DEAD_LOCK_S - 1))
     ok("push", "-q", cwd=place)
     assert hub.host.head(AGENT) == second and not left.exists()
+    assert Upkeep().tidy(hub.host._repositories.path(AGENT)) is True
 
 
 def test_many_pushers_lose_nothing(hub: RunningHost, tmp_path: Path) -> None:

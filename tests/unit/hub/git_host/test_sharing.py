@@ -108,6 +108,49 @@ def test_what_is_deleted_is_kept_for_a_time_and_comes_back_to_who_had_it(tmp_pat
         sharing.bring_back("../team")
 
 
+def test_one_that_was_half_made_is_not_in_the_way_of_the_one_that_was_deleted(tmp_path: Path) -> None:
+    class Died(BaseException):
+        pass
+
+    def die(command: list[str], **_: object) -> None:
+        Path(command[-1]).mkdir()
+        raise Died
+
+    sharing = Sharing(Repositories(tmp_path))
+    sharing.create("team")
+    sharing.attach("team", "agent-a", Right.WRITE)
+    sharing.delete("team", time.time_ns())
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Died):
+        patch.setattr("lodger_hub.git_host.repositories.subprocess.run", die)
+        sharing.create("team")
+    assert (sharing.list(), list((tmp_path / "shared" / "team").iterdir()) != []) == ((), True)
+    sharing = Sharing(Repositories(tmp_path))
+    assert sharing.bring_back("team") == ("agent-a",)
+    assert [place.name for place in (tmp_path / "shared").glob("*/making-*")] == []
+
+
+def test_one_that_was_half_removed_does_not_come_back(tmp_path: Path) -> None:
+    class Died(BaseException):
+        pass
+
+    def die(place: Path, **_: object) -> None:
+        (place / "state.git" / "HEAD").unlink()
+        raise Died
+
+    late_ns = (KEPT_DAYS * 24 * 3600 + 1) * 10**9
+    sharing = Sharing(Repositories(tmp_path))
+    sharing.create("team")
+    sharing.delete("team", 1)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Died):
+        patch.setattr("lodger_hub.git_host.deleted.shutil.rmtree", die)
+        sharing.drop_old(late_ns)
+    sharing = Sharing(Repositories(tmp_path))
+    with pytest.raises(NotShared):
+        sharing.bring_back("team")
+    sharing.drop_old(late_ns)
+    assert list((tmp_path / "deleted").iterdir()) == []
+
+
 def test_as_many_memories_as_a_hub_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repositories, "MAX_REPOSITORIES", 3)
     made = Repositories(tmp_path)
