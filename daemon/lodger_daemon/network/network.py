@@ -265,6 +265,9 @@ class Network:
                 self._serve(name)
             for name in self._boxes:
                 self._serve_plain(name)
+            if start and not self._boxes:
+                # The last box ended meanwhile, when there was no broker yet that could be told.
+                self._say(End())
             return
         if start and not self._closed:
             # Whoever waits in a backlog goes on waiting; the next look is as far away as the last pause was long.

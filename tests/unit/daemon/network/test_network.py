@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from lodger_daemon.network.broker_process import find_broker
+from lodger_daemon.network import network as network_module
+from lodger_daemon.network.broker_process import FoundBroker, find_broker
 from lodger_daemon.network.network import PROXY_URL, Network
 from lodger_daemon.system_clock import SystemClock
 from lodger_sandbox.egress.core.allow import parse_allow_list
@@ -19,6 +21,7 @@ from lodger_tools.box.manager import BoxManager
 from support.broker_rig import Upstream, upstream
 from support.developer import Nobody
 from support.hub_rig import until
+from support.patience import LIMIT_S
 from support.real_boxes import RealRequests, box_user_for_tests, workspace_for_tests
 
 pytestmark = pytest.mark.needs("bwrap")
@@ -165,6 +168,30 @@ async def test_a_broker_that_died_is_started_again(make: Callable[[list[str]], D
         os.kill(daemon.broker_pid(), signal.SIGKILL)
         await until(lambda: daemon.network._link is None, "the daemon notices")
         assert await daemon.fetch(f"http://127.0.0.1:{there.port}/") == "hi"
+
+
+async def test_a_broker_whose_last_box_ended_while_it_started_ends_too(
+    make: Callable[[list[str]], Daemon], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended, start = threading.Event(), threading.Event(), network_module.start_broker
+
+    def slow(place: Path, user: tuple[int, int] | None) -> FoundBroker:
+        begun.set()
+        assert ended.wait(LIMIT_S)
+        return start(place, user)
+
+    monkeypatch.setattr(network_module, "start_broker", slow)
+    daemon = make([])
+    await daemon.start()
+    fetching = asyncio.create_task(daemon.fetch("http://127.0.0.1:1/"))
+    await until(begun.is_set, "the broker is to start")
+    await daemon.boxes.end(daemon.key)
+    await asyncio.gather(fetching, return_exceptions=True)
+    linking = daemon.network._linking
+    assert linking is not None
+    ended.set()
+    await linking
+    await until(lambda: find_broker(daemon.place) is None, "the broker ends")
 
 
 async def test_the_broker_shows_nothing_of_itself_to_a_box(make: Callable[[list[str]], Daemon]) -> None:
