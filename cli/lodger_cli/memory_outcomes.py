@@ -8,7 +8,7 @@ GOOD: Final = frozenset({"clean", "pushed", "dirty"})
 _LASTING: Final = frozenset({"conflict", "invalid", "busy", "in_the_way", "push_failed", "dirty"})
 """Where it matters since when."""
 _WORTH_SAYING_S: Final = 60.0
-NEVER: Final = "It is synced after the agent's next turn; `lodger memory push` does it now."
+NEVER_SYNCED: Final = "It is synced after the agent's next turn; `lodger memory push` does it now."
 _LEVEL: Final = "This machine and the remote hold the same."
 MEANINGS: Final = {
     "skipped": "It stays on this machine; a hub (`lodger up`, `lodger join`) or a git host in the settings carries it.",
@@ -37,5 +37,5 @@ def last_sync(sync: dict[str, Any], now: float) -> str:
 def meaning(sync: dict[str, Any]) -> str:
     """What that means, and what to do."""
     if sync["at"] is None and sync["outcome"] == "skipped":
-        return NEVER
+        return NEVER_SYNCED
     return MEANINGS.get(sync["outcome"], "")

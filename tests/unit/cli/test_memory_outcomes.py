@@ -1,6 +1,6 @@
 """Each way a sync ends has words that say what it means, and its age."""
 
-from lodger_cli.memory_outcomes import MEANINGS, NEVER, last_sync, meaning
+from lodger_cli.memory_outcomes import MEANINGS, NEVER_SYNCED, last_sync, meaning
 from lodger_daemon.memory.contract import SyncOutcome
 
 NOW = 100_000.0
@@ -22,4 +22,4 @@ def test_how_long_ago_and_since_when() -> None:
     assert told("conflict", NOW + 5, None) == "conflict 0 s ago"
     assert told("skipped", None, None) == "no sync yet"
     assert last_sync({"outcome": "busy", "at": NOW - 1}, NOW) == "busy 1 s ago"
-    assert meaning({"outcome": "skipped", "at": None}) == NEVER
+    assert meaning({"outcome": "skipped", "at": None}) == NEVER_SYNCED
