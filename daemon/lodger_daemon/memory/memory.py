@@ -245,7 +245,7 @@ class Memory:
         if shared is None:
             return self._agent(agent_id)
         if self.shared is None:
-            raise MemoryUnavailable("memories are shared at a hub, and this machine has none: `lodger connect`")
+            raise MemoryUnavailable("memories are shared at a hub, and this machine has none: `lodger join`")
         return self.shared.one(agent_id, shared).sync
 
     def _founded(self, agent_id: AgentId, shared: str | None) -> RepositorySync:
