@@ -87,7 +87,7 @@ class Machine:
 
     @property
     def published(self) -> Published:
-        return self.memory._agent(self.agent).room.published
+        return self.memory.repository(self.agent, None).room.published
 
     def shared_checkout(self, shared: str) -> Path:
         return self.paths.agents / self.agent / "shared" / shared / "checkout"

@@ -320,7 +320,7 @@ class World:
                 machine = await self.up(seat)
                 await self.look(machine)
                 if self.remote.hub is None:
-                    machine.memory._agent(AGENT).heard = False
+                    machine.memory.repository(AGENT, None).heard = False
                     await machine.memory.freshen(AGENT, 30)
                 self.hear(machine)
                 await self.all_settled(machine)

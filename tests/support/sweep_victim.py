@@ -33,7 +33,7 @@ async def main(folder: Path, record: Path, die_at: int) -> None:
     await machine.bring_in()
     await machine.memory.look(AGENT, prepare_house)
     seam.counts = True
-    await machine.memory._agent(AGENT).room.keep_house(has_remote=False)
+    await machine.memory.repository(AGENT, None).room.keep_house(has_remote=False)
     await machine.memory.aclose()
 
 

@@ -47,7 +47,7 @@ async def test_a_fact_travels_between_real_boxes(tmp_path: Path, hub: RunningHos
             assert (await two.memory.settled(AGENT, 30)).outcome is SyncOutcome.PUSHED
             one.memory.head_announced(AGENT, report.head[::-1] if report.head else "")
             await one.memory.settled(AGENT, 30)
-            published = one.memory._agent(AGENT).room.published
+            published = one.memory.repository(AGENT, None).room.published
             assert published.head() == published.ref(CHECKOUT) == hub.host.head(AGENT)
             assert "more" in await one.shell("cat fact.md")
         finally:

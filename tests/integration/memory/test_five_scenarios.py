@@ -73,7 +73,7 @@ async def a_turn_begins(machine: Machine, place: Place) -> SyncStatus:
     """What a turn's start does, later than the remote was last asked; a hub has announced its head by then."""
     if place.remote.announces:
         machine.memory.head_announced(AGENT, place.head())
-    machine.memory._agent(AGENT).ask_again_at = 0.0
+    machine.memory.repository(AGENT, None).ask_again_at = 0.0
     await machine.memory.freshen(AGENT, 30)
     return await machine.memory.settled(AGENT, 30)
 

@@ -137,7 +137,7 @@ async def test_a_first_checkout_waits_for_room(
         except (MemoryFailure, OSError) as failure:
             print(free_bytes, failure)
         disk.free()
-        two.memory._agent(AGENT).room._no_restore_before = 0.0
+        two.memory.repository(AGENT, None).room._no_restore_before = 0.0
         await two.memory.prepare(AGENT, None)
         assert (await two.end_turn()).outcome in QUIET
         for path, text in texts.items():

@@ -112,7 +112,7 @@ async def lives_with_it(folder: Path, bounds: Bounds) -> None:
             before_bytes = forget_peak()
             with within(bounds.first_s, "a new machine"):
                 await one.memory.prepare(AGENT, None)
-            published = one.memory._agent(AGENT).room.published
+            published = one.memory.repository(AGENT, None).room.published
             assert published.head() == published.ref(CHECKOUT) == head
             assert await one.shell("git status --porcelain | wc -l; git ls-files | wc -l") == f"0\n{bounds.size.files}"
             with within(everyday_s, "a prompt"):

@@ -49,7 +49,7 @@ class Rig:
 
     @property
     def published(self) -> Published:
-        return self.machine.memory._agent(self.agent).room.published
+        return self.machine.memory.repository(self.agent, None).room.published
 
     @property
     def checkout(self) -> Path:

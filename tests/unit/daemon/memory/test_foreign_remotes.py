@@ -59,7 +59,7 @@ async def test_two_machines_share_a_memory_by_any_git_host(tmp_path: Path) -> No
             # Nobody announces it, and it was asked a moment ago.
             await two.memory.freshen(AGENT, 30)
             assert (two.checkout / "fact.md").read_text() == note("blue")
-            two.memory._agent(AGENT).ask_again_at = 0.0
+            two.memory.repository(AGENT, None).ask_again_at = 0.0
             await two.memory.freshen(AGENT, 30)
             assert (two.checkout / "fact.md").read_text() == note("green")
             in_order(one, two)

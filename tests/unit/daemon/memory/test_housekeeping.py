@@ -72,7 +72,7 @@ async def test_loose_objects_are_packed_under_the_lock_and_all_are_there(tmp_pat
             assert loose(one) < 50 < objects
             assert not needs_packing(one.published)
             # The git that stays and answers what objects hold goes on with packs that came after its start.
-            one.memory._agent(AGENT).room._compiled = None
+            one.memory.repository(AGENT, None).room._compiled = None
             assert await one.memory.compiled(AGENT) == text
             commit = one.commit("fact.md", note("blue"))
             assert (await one.bring_in()).head == commit
@@ -120,7 +120,7 @@ async def test_packing_that_fails_is_not_tried_at_every_turn(tmp_path: Path) -> 
                 (objects / name / f"{number:038x}").write_bytes(b"no object")
         assert needs_packing(one.published)
         assert (await one.end_turn()).outcome is SyncOutcome.SKIPPED
-        assert one.memory._agent(AGENT).room._no_packing_before > 0
+        assert one.memory.repository(AGENT, None).room._no_packing_before > 0
         commit = one.commit("fact.md", note("blue"))
         assert (await one.bring_in()).head == commit
         assert (await one.end_turn()).outcome is SyncOutcome.SKIPPED

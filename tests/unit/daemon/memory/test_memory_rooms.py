@@ -249,9 +249,9 @@ async def test_server_in_trouble_is_tried_again_and_survived(tmp_path: Path, hub
         hub.faults += [500] * 3
         status = await one.end_turn()
         assert (status.outcome, status.ahead) == (SyncOutcome.PUSH_FAILED, 1)
-        stored = replace(one.memory._agent(AGENT).room.state)
+        stored = replace(one.memory.repository(AGENT, None).room.state)
         async with running_machine(tmp_path / "a", hub) as restarted:
-            assert restarted.memory._agent(AGENT).room.state == stored
+            assert restarted.memory.repository(AGENT, None).room.state == stored
             await restarted.memory.start()
             await restarted.memory.settled(AGENT, 20)
             assert hub.host.head(AGENT) == commit

@@ -90,7 +90,7 @@ async def test_clone_push_and_fetch(tmp_path: Path, remote: InPersonsHome, repos
     async with machines(tmp_path, 2, remote) as (one, two):
         one.commit("fact.md", note("blue"))
         assert (await one.end_turn()).outcome is SyncOutcome.PUSHED
-        two.memory._agent(AGENT).ask_again_at = 0.0
+        two.memory.repository(AGENT, None).ask_again_at = 0.0
         await two.memory.freshen(AGENT, LIMIT_S)
         assert (two.checkout / "fact.md").read_text() == note("blue")
         assert one.published.head() == two.published.head() == main_of(repository)

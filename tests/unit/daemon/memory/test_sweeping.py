@@ -62,7 +62,7 @@ async def test_what_a_person_drops_is_gone_after_the_next_sync_and_nothing_else_
         assert not one.published.has(blob)
         assert not one.published.has(commit)
         assert one.published.git.line("rev-list", "--objects", main) == history
-        one.memory._agent(AGENT).room._compiled = None
+        one.memory.repository(AGENT, None).room._compiled = None
         assert (await one.memory.compiled(AGENT)).text == text
         new = one.commit("fact.md", note("blue"))
         assert (await one.bring_in()).head == new

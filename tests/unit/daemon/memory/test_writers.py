@@ -237,7 +237,7 @@ async def test_an_invalid_commit_below_a_valid_one_is_merged_as_one(here: Writer
 async def test_what_a_writer_began_with_stays_though_main_goes_another_way(here: WriterMachine) -> None:
     opened = await here.open()
     write_in(opened, "learnt.md", note("Likes tea."))
-    room = here.machine.memory._agent(AGENT).room
+    room = here.machine.memory.repository(AGENT, None).room
     base = room.published.head() or ""
 
     def replace_main(published: Published) -> None:
