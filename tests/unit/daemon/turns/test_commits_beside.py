@@ -19,24 +19,24 @@ from support.turn_parts import Gate, House, calls, says
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
     one = House(tmp_path)
     await one.start()
     yield one
-    one.database.write = type(one.database).write.__get__(one.database)  # type: ignore[method-assign]
+    monkeypatch.undo()
     await one.close()
 
 
 @pytest.fixture
-def on_its_way(house: House) -> Iterator[Gate]:
+def on_its_way(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """Where the write of a result stands before the disk."""
     gate = Gate()
-    at_the_result(house, gate.wait)
+    at_the_result(house, monkeypatch, gate.wait)
     yield gate
     gate.opened.set()
 
 
-def at_the_result(house: House, happens: Callable[[], Awaitable[None]]) -> None:
+def at_the_result(house: House, patches: pytest.MonkeyPatch, happens: Callable[[], Awaitable[None]]) -> None:
     """Have something happen to the writes that would finish a call in the journal, before they reach the disk."""
     write = house.database.write
 
@@ -45,7 +45,7 @@ def at_the_result(house: House, happens: Callable[[], Awaitable[None]]) -> None:
             await happens()
         return await write(change)
 
-    house.database.write = watched  # type: ignore[method-assign]
+    patches.setattr(house.database, "write", watched)
 
 
 def _finishes_a_call(house: House, change: Callable[[sqlite3.Connection], Any]) -> bool:
@@ -102,19 +102,19 @@ async def test_what_a_step_read_is_stored_with_the_step_and_the_model_is_asked_b
 
 async def test_a_result_that_will_never_be_stored_ends_the_turn_and_the_conversation_goes_on_from_the_disk(
     house: House,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def refused() -> None:
         raise ConstraintViolated("no such row here")
 
-    write = house.database.write
-    at_the_result(house, refused)
+    at_the_result(house, monkeypatch, refused)
     answer = Gate()
     house.models.play(calls("one"), [answer, *says("of a result that nobody stored")], says("so be it"), says("and on"))
     await house.say("go", "m1")
     await house.until(lambda: any(event.terminal for event in house.seen(seen.LoopFailed)))
     assert house.seen(seen.ToolReturned) == []
     assert house.seen(seen.AssistantText) == []
-    house.database.write = write  # type: ignore[method-assign]
+    monkeypatch.undo()
     await house.say("and now?", "m2")
     await house.until(lambda: len(house.seen(seen.TurnFinished)) == 2)
     await house.settled()
@@ -124,14 +124,16 @@ async def test_a_result_that_will_never_be_stored_ends_the_turn_and_the_conversa
 
 
 @pytest.mark.parametrize("tool", ["Bash", "Read"])
-async def test_while_the_disk_is_full_a_person_sees_why_and_can_stop_the_turn(house: House, tool: str) -> None:
+async def test_while_the_disk_is_full_a_person_sees_why_and_can_stop_the_turn(
+    house: House, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
     full = True
 
     async def refused() -> None:
         if full:
             raise StoreFull(house.database.path)
 
-    at_the_result(house, refused)
+    at_the_result(house, monkeypatch, refused)
     house.models.play(calls("one", name=tool), [Gate(), *says("never")])
     await house.say("go", "m1")
     await house.until(lambda: any("full" in event.message for event in house.seen(seen.StatusNote)))
