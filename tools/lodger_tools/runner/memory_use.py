@@ -1,6 +1,7 @@
 """How much memory this box takes: in processes, and where no process shows it.
 
-Files in its private folders, memory files and segments of System V stay in memory without being mapped by anybody.
+Files in its private folders, memory files, and segments and messages of System V stay in memory without being mapped
+by anybody.
 """
 
 # pathlib would cost the runner 8 ms of its start.
@@ -18,6 +19,8 @@ DESCRIPTOR_LIMIT = 20_000
 SOCKET_BUFFER_BYTES = 212_992
 """The kernel's own default (socket(7), wmem_default)."""
 SOCKET_MESSAGE_BYTES = 32 * 1024
+MESSAGE_BYTES = 64
+"""What the kernel keeps of a message beside its content, which may be empty."""
 MEMORY_FILE = "/memfd:"
 """So begins what /proc calls one. No file has such a path in a box, whose top cannot be written."""
 UNNAMED_SHARED = b"/dev/zero (deleted)"
@@ -32,11 +35,12 @@ class Use:
     def __init__(self, pids: list[int], places: tuple[str, ...]) -> None:
         self.resident = {pid: resident_bytes(pid) for pid in pids}
         self.held, self.held_bytes = held_files(pids)
-        """In memory files and segments: by process, and all together, each once."""
-        for segment in segments():
-            self.held_bytes += segment.size_bytes
-            for pid in segment.known_to:
-                self.held[pid] = self.held.get(pid, 0) + segment.size_bytes
+        """In memory files, segments and messages: by process, and all together, each once."""
+        kept: list[Segment | Queue] = [*segments(), *queues()]
+        for one in kept:
+            self.held_bytes += one.size_bytes
+            for pid in one.known_to:
+                self.held[pid] = self.held.get(pid, 0) + one.size_bytes
         self.kept_bytes = sum(map(folder_bytes, places))
         """In the private folders: no end of a process frees it."""
 
@@ -163,13 +167,34 @@ def segments() -> list[Segment]:
     return [Segment(row) for row in rows if len(row) > 14]
 
 
-def drop_abandoned_segments() -> None:
-    """They stay when everybody who knew them has ended."""
+class Queue:
+    """Of messages of System V."""
+
+    __slots__ = ("known_to", "number", "size_bytes")
+
+    def __init__(self, row: list[bytes]) -> None:
+        self.number = int(row[1])
+        self.known_to = {int(row[5]), int(row[6])}
+        """Who sent and who received last."""
+        self.size_bytes = int(row[3]) + int(row[4]) * MESSAGE_BYTES
+
+
+def queues() -> list[Queue]:
+    rows = [line.split() for line in read_whole("/proc/sysvipc/msg").splitlines()[1:]]
+    return [Queue(row) for row in rows if len(row) > 6]
+
+
+def drop_abandoned(pids: list[int]) -> None:
+    """Segments and messages stay when everybody who knew them has ended."""
+    import ctypes
+
+    library = ctypes.CDLL(None)
     for segment in segments():
         if not segment.attached:
-            import ctypes
-
-            ctypes.CDLL(None).shmctl(segment.number, 0, None)  # IPC_RMID
+            library.shmctl(segment.number, 0, None)  # IPC_RMID
+    for queue in queues():
+        if queue.size_bytes and not queue.known_to & set(pids):
+            library.msgctl(queue.number, 0, None)
 
 
 def resident_bytes(pid: int) -> int:

@@ -70,13 +70,13 @@ class MemoryWatch:
         self._poll.after(CLOSE_LOOK_S if near else LOOK_S, self._look)
 
     def _look_closely(self, processes: list[Process], use: Use) -> None:
-        from lodger_tools.runner.memory_use import drop_abandoned_segments
+        from lodger_tools.runner.memory_use import drop_abandoned
 
         used = use.exactly()
         of_processes = sum(used.values()) + use.held_bytes
         if of_processes + use.kept_bytes <= self._limit_bytes:
             return
-        drop_abandoned_segments()
+        drop_abandoned([process.pid for process in processes])
         if of_processes > self._limit_bytes // WORK_SHARE:
             self._end_largest(processes, {pid: size + use.held.get(pid, 0) for pid, size in used.items()})
 

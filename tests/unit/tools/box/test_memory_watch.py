@@ -121,14 +121,31 @@ for _ in range(3):
     number = c.shmget(0, {size} // 3, 0o1600)
     ctypes.memset(c.shmat(number, None, 0), 1, {size} // 3)
 """
-IN_EACH_WAY = pytest.mark.parametrize(
-    ("how", "is_counted"),
-    [
-        # Where nobody counts them there are none.
-        pytest.param(MEMORY_FILE, True, id="memory file"),
-        pytest.param(SHARED, False, id="shared"),
-        pytest.param(OLD_SHARED, False, id="old shared"),
-    ],
+MESSAGES = """
+import ctypes, os
+c = ctypes.CDLL(None)
+message = (ctypes.c_long * 1025)(1)
+for _ in range({size} // 16384):
+    number = c.msgget(0, 0o600)
+    for _ in range(2): c.msgsnd(number, message, 8192, 0)
+"""
+EMPTY_MESSAGES = """
+import ctypes
+c = ctypes.CDLL(None)
+message = (ctypes.c_long * 1)(1)
+for _ in range({size} // 16384 // 64):
+    number = c.msgget(0, 0o600)
+    for _ in range(16384): c.msgsnd(number, message, 0, 0o4000)
+"""
+WAYS = (
+    # Where nobody counts them there are none.
+    pytest.param(MEMORY_FILE, True, id="memory file"),
+    pytest.param(SHARED, False, id="shared"),
+    pytest.param(OLD_SHARED, False, id="old shared"),
+)
+OF_QUEUES = (
+    pytest.param(MESSAGES, False, id="messages"),
+    pytest.param(EMPTY_MESSAGES, False, id="empty messages"),
 )
 
 
@@ -136,7 +153,7 @@ def program(text: str, size_bytes: int, pipe: str) -> str:
     return f"exec python3 -c \"{text.format(size=size_bytes)}\nprint('full', flush=True)\nopen('{pipe}').read()\""
 
 
-@IN_EACH_WAY
+@pytest.mark.parametrize(("how", "is_counted"), [*WAYS, *OF_QUEUES])
 async def test_memory_that_is_shared_or_in_no_process_counts(rig: Rig, how: str) -> None:
     """Beside something that goes on, and beside full private folders, which a process does not own."""
     await rig.begin("fills", "for d in /tmp /dev/shm; do head -c 60M /dev/zero > $d/f; done")
@@ -150,7 +167,7 @@ async def test_memory_that_is_shared_or_in_no_process_counts(rig: Rig, how: str)
     assert (await rig.end("small")).exit_code == 0, "the other one goes on"
 
 
-@IN_EACH_WAY
+@pytest.mark.parametrize(("how", "is_counted"), WAYS)
 async def test_what_several_hold_counts_once(rig: Rig, how: str) -> None:
     """A file in a private folder that is mapped too, and pages that a child shares with its parent."""
     text = f"{how}\nimport os, time\nchildren = [os.fork() for _ in range(2)]\nif 0 in children: time.sleep(100)"
