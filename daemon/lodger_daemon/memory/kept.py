@@ -82,8 +82,12 @@ _FIELDS: Final = "%(refname)%00%(objectname)%00%(committerdate:unix)%00%(content
 
 
 def list_kept(published: Published, _head: str = "") -> tuple[KeptRef, ...]:
-    """Newest commits first. Raises: GitFailed."""
-    argv = ("for-each-ref", "--sort=-committerdate", f"--count={_SHOWN}", f"--format={_FIELDS}", *_DECIDED)
+    """Newest commits first, by their own word, and no more than `_SHOWN`. Raises: GitFailed."""
+    return _listed(published, f"--count={_SHOWN}", *_DECIDED)
+
+
+def _listed(published: Published, *which: str) -> tuple[KeptRef, ...]:
+    argv = ("for-each-ref", "--sort=-committerdate", f"--format={_FIELDS}", *which)
     found = [line.split("\0") for line in published.git.line(*argv).splitlines() if line.count("\0") == 3]
     return tuple(
         KeptRef(name.removeprefix(_ABOVE), commit, int(at or 0), subject) for name, commit, at, subject in found
@@ -92,7 +96,8 @@ def list_kept(published: Published, _head: str = "") -> tuple[KeptRef, ...]:
 
 def kept_named(published: Published, name: str) -> KeptRef:
     """Raises: BadRequest, GitFailed."""
-    for one in list_kept(published):
+    # Also what is off the end of the list: an agent may date its commits ahead.
+    for one in _listed(published, *_DECIDED):
         if one.name == name:
             return one
     if name.startswith(f"{KeptKind.WRITERS}/"):

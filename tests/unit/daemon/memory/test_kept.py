@@ -61,6 +61,18 @@ def commit_alone(published: Published, head: str, *parents: str) -> str:
     return published.git.line("commit-tree", tree, *parents, "-m", "another history")
 
 
+async def test_one_that_is_off_the_end_of_the_list_is_found_by_its_name(tmp_path: Path) -> None:
+    async with running_machine(tmp_path / "a") as one:
+        old, new = one.published.head() or "", await one.memory.look(AGENT, commit_alone)
+        one.published.set_ref("refs/lodger/rescue/1-local", old)
+        lines = "".join(f"create refs/lodger/pending/{number} {new}\n" for number in range(1000))
+        await one.memory.look(AGENT, lambda it, _: it.git.line("update-ref", "--stdin", stdin=lines.encode()))
+        listed = await one.memory.look(AGENT, list_kept)
+        assert len(listed) == 1000
+        assert "rescue/1-local" not in [kept.name for kept in listed]
+        assert (await one.memory.look(AGENT, lambda it, _: kept_named(it, "rescue/1-local"))).commit == old
+
+
 async def test_checkouts_that_were_set_aside_are_named(tmp_path: Path) -> None:
     async with running_machine(tmp_path / "a") as one:
         aside = one.published.folder / "checkout-1796000000"
