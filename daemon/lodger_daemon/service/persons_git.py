@@ -33,8 +33,8 @@ def _is_readable(file: Path) -> bool:
 
 
 def _listed(git: str, file: Path, home: Path) -> bytes:
-    """Empty when git cannot read it."""
-    return subprocess.run(
+    """Empty when git cannot read it, or when an included file, which an agent may write, makes it too long."""
+    listing = subprocess.run(
         (git, "config", "--file", str(file), "--includes", "-z", "--list"),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -45,3 +45,4 @@ def _listed(git: str, file: Path, home: Path) -> bytes:
         timeout=_RUN_LIMIT_S,
         check=False,
     ).stdout
+    return listing if len(listing) <= _FILE_LIMIT_BYTES else b""

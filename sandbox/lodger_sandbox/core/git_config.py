@@ -51,13 +51,13 @@ def parse_listing(listing: bytes) -> dict[str, tuple[str, ...]]:
     """Raises: UnreadableListing."""
     if listing and not listing.endswith(b"\0"):
         raise UnreadableListing("the listing of git's settings ends in the middle")
-    settings: dict[str, tuple[str, ...]] = {}
+    settings: dict[str, list[str]] = {}
     for entry in listing.split(b"\0")[:-1]:
         key, _, value = entry.decode("utf-8", "surrogateescape").partition("\n")
         if "." not in key:
             raise UnreadableListing("the listing of git's settings has an entry without a name")
-        settings[key] = (*settings.get(key, ()), value)
-    return settings
+        settings.setdefault(key, []).append(value)
+    return {key: tuple(values) for key, values in settings.items()}
 
 
 def refused_changes(before: Settings, after: Settings, once_tracked: Settings) -> tuple[str, ...]:

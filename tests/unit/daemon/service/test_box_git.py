@@ -5,6 +5,7 @@ from pathlib import Path
 
 from lodger_daemon.memory.core.commits import Identity
 from lodger_daemon.service.core.box_git import PersonsGit, config_text, persons_git_in
+from lodger_daemon.service.persons_git import persons_git
 
 ADA = Identity("Ada", "ada@people.test")
 AGENT = Identity("Lodger agent", "agent-1@lodger.invalid")
@@ -72,3 +73,13 @@ def test_of_the_preferences_only_harmless_ones_are_taken() -> None:
         "pull.rebase": "true",
         "core.autocrlf": "input",
     }
+
+
+def test_what_an_included_file_makes_too_long_is_left_out(tmp_path: Path) -> None:
+    """An agent may write the file, where a person keeps it in a workspace."""
+    mine = "[user]\n\tname = Ada\n\temail = ada@example.org\n"
+    (tmp_path / ".gitconfig").write_text(f"{mine}[include]\n\tpath = {tmp_path}/more\n")
+    (tmp_path / "more").write_text("[color]\n" + "\tui = x\n" * 10)
+    assert persons_git(tmp_path).preferences == {"color.ui": "x"}
+    (tmp_path / "more").write_text("[color]\n" + "\tui = x\n" * 120_000)
+    assert persons_git(tmp_path) == PersonsGit()
