@@ -13,8 +13,9 @@ import asyncio
 import random
 import re
 import subprocess
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -32,6 +33,7 @@ from support.memory_hub import SEAMS, HubProcess
 from support.memory_machines import AGENT, CARD, Machine, QuickClock, note
 from support.plain_boxes import agent_git
 from support.shared_machines import share
+from support.small_disk import SmallDisk
 
 SHARED: Final = ("fact.md", "place.md", "people/ada.md")
 ROUNDS: Final = 5
@@ -90,6 +92,8 @@ class World:
     count: int
     folder: Path
     remote: Remote
+    disk: SmallDisk | None = None
+    """Under all machines and the remote, and full at times; None where it stays as large as it is."""
     draw: random.Random = field(init=False)
     seats: list[Seat] = field(init=False)
     markers: list[str] = field(default_factory=list)
@@ -100,6 +104,7 @@ class World:
     rights: dict[AgentId, str] = field(default_factory=dict)
     """What each agent may do with the memory they share; empty when there is none."""
     rewritten: bool = False
+    mishaps: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.draw = random.Random(self.seed)
@@ -203,8 +208,9 @@ class World:
                 self.commit(seat, machine)
                 if draw.random() < 0.7:
                     await machine.bring_in()
-            status = await machine.end_turn()
-            await self.all_settled(machine)
+            with self.full_disk_at_times():
+                status = await machine.end_turn()
+                await self.all_settled(machine)
             self.story.append(f"{seat.name} {status.outcome.value}")
         except MemoryFailure as failure:
             self.story.append(f"{seat.name} {failure}")
@@ -212,6 +218,21 @@ class World:
             pass
         if seat.seams_left == 0:
             await self.down(seat)
+
+    @contextmanager
+    def full_disk_at_times(self) -> Iterator[None]:
+        if self.disk is None or self.draw.random() > 0.2:
+            yield
+            return
+        free_bytes = self.draw.choice((0, 4096, 16_384, 65_536))
+        self.disk.fill(free_bytes)
+        self.mishaps["full disks"] += 1
+        self.story.append(f"the disk is full but for {free_bytes} bytes")
+        try:
+            yield
+        finally:
+            self.disk.free()
+            self.story.append("the disk has room")
 
     def seam(self, seat: Seat, name: str) -> None:
         if seat.seams_left is None:
@@ -275,7 +296,7 @@ class World:
         return done.strip() or None
 
     async def outsider_rewrites(self) -> None:
-        """Somebody replaces a history by an older one. What it had stays under another name there."""
+        """Somebody replaces a history, by an older or an unrelated one. What it had stays there under another name."""
         repository = self.draw.choice(self.repositories())
         head = self.head(repository)
         if head is None:
@@ -284,9 +305,14 @@ class World:
         if older == head:
             return
         async with self.nobody_at_work():
+            if self.draw.random() < 0.3:
+                argv = ("commit-tree", f"{head}^{{tree}}", "-m", "begun anew")
+                older = git(repository, "-c", "user.name=owner", "-c", "user.email=o@example.org", *argv).strip()
+                self.mishaps["unrelated histories"] += 1
             git(repository, "update-ref", f"refs/heads/before-{head[:8]}", head)
             git(repository, "update-ref", "refs/heads/main", older)
         self.rewritten = True
+        self.mishaps["replaced histories"] += 1
         self.story.append(f"{repository.parent.name} goes back from {head[:8]} to {older[:8]}")
 
     @asynccontextmanager
