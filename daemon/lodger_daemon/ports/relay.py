@@ -28,9 +28,13 @@ class Side(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         transport.set_write_buffer_limits(high=BUFFER_BYTES)
-        if self.other is None:
-            transport.pause_reading()
+        # Not at once: Python 3.11.2 (Debian 12) begins to read after this call, also when it was told to pause in it.
+        asyncio.get_running_loop().call_soon(self._read_nothing_yet)
         self._relay.side_made(self)
+
+    def _read_nothing_yet(self) -> None:
+        if self.other is None and self.transport is not None:
+            self.transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
         self._relay.touch()
