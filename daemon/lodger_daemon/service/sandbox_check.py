@@ -1,4 +1,4 @@
-"""What is known of this machine's sandbox: probed at start and once an hour, in a thread, beside everything else."""
+"""What is known of this machine's sandbox: probed at start, once an hour and, while it does not hold, each minute."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,15 +10,16 @@ from lodger_sandbox.contract import BoxUser, ProbeReport, SandboxUnavailable
 from lodger_tools.json_value import JsonObject
 
 LOOK_AGAIN_AFTER_S: Final = 3600.0
-LOOK_AGAIN_WHILE_IT_LEAKS_S: Final = 60.0
-"""Agents wait meanwhile, and a probe that a busy machine cut short must not hold them up for long."""
+LOOK_AGAIN_UNTIL_IT_HOLDS_S: Final = 60.0
+"""Agents wait meanwhile, a probe that a busy machine cut short must not hold them up for long, and who has mended what
+kept boxes from starting wants to see it."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def _probe(user: BoxUser) -> ProbeReport:
-    from lodger_sandbox.probe import probe  # it is needed once an hour
+    from lodger_sandbox.probe import probe  # it is seldom needed
 
     return probe(user)
 
@@ -44,10 +45,10 @@ class SandboxCheck:
         return self._report
 
     async def keep_looking(self) -> None:
-        """Probe now and again, until cancelled: a kernel setting may have changed since."""
+        """Probe now and again, until cancelled: what boxes need may have come or gone since."""
         while True:
             report = await self.look()
-            await self._clock.sleep(LOOK_AGAIN_WHILE_IT_LEAKS_S if _leaks(report) else LOOK_AGAIN_AFTER_S)
+            await self._clock.sleep(LOOK_AGAIN_AFTER_S if report.holds else LOOK_AGAIN_UNTIL_IT_HOLDS_S)
 
     def unless_it_leaks(self, request: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
         """Make a box's request. From any thread. Raises: SandboxUnavailable, also what `request` raises."""
@@ -55,7 +56,7 @@ class SandboxCheck:
         if report is not None and _leaks(report):
             raise SandboxUnavailable(
                 f"The sandbox of this machine does not hold ({'; '.join(report.failures)}), so no box is started. "
-                f"It is looked at again within {LOOK_AGAIN_WHILE_IT_LEAKS_S:.0f} s; `lodger doctor` says more."
+                f"It is looked at again within {LOOK_AGAIN_UNTIL_IT_HOLDS_S:.0f} s; `lodger doctor` says more."
             )
         return request(*args, **more)
 

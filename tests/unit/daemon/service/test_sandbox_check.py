@@ -7,7 +7,7 @@ import pytest
 
 from lodger_daemon.paths import Paths
 from lodger_daemon.service.box_requests import BoxRequests
-from lodger_daemon.service.sandbox_check import LOOK_AGAIN_AFTER_S, LOOK_AGAIN_WHILE_IT_LEAKS_S, SandboxCheck
+from lodger_daemon.service.sandbox_check import LOOK_AGAIN_AFTER_S, LOOK_AGAIN_UNTIL_IT_HOLDS_S, SandboxCheck
 from lodger_daemon.service.settings import Settings
 from lodger_sandbox.contract import BoxUser, ProbeReport, SandboxUnavailable
 from lodger_sandbox.probe import probe
@@ -44,8 +44,12 @@ async def test_no_box_is_started_while_the_sandbox_leaks(tmp_path: Path) -> None
     assert check.unless_it_leaks(str, 1) == "1"
 
 
-async def test_a_leak_is_looked_at_again_soon_and_a_wall_that_holds_once_an_hour(tmp_path: Path) -> None:
-    reports = [ProbeReport(False, "bwrap", "1", ("leaks",)), ProbeReport(True, "bwrap", "1")]
+async def test_what_does_not_hold_is_looked_at_again_soon_and_a_wall_that_holds_once_an_hour(tmp_path: Path) -> None:
+    reports = [
+        ProbeReport(False, "bwrap", "1", ("leaks",)),
+        ProbeReport(False, "none", "", ("bubblewrap is not installed",)),
+        ProbeReport(True, "bwrap", "1"),
+    ]
     waits: list[float] = []
 
     class Counting(HandClock):
@@ -57,7 +61,7 @@ async def test_a_leak_is_looked_at_again_soon_and_a_wall_that_holds_once_an_hour
     check = SandboxCheck(requests(tmp_path), Counting(), lambda user: reports.pop(0))
     with pytest.raises(asyncio.CancelledError):
         await check.keep_looking()
-    assert waits == [LOOK_AGAIN_WHILE_IT_LEAKS_S, LOOK_AGAIN_AFTER_S]
+    assert waits == [LOOK_AGAIN_UNTIL_IT_HOLDS_S, LOOK_AGAIN_UNTIL_IT_HOLDS_S, LOOK_AGAIN_AFTER_S]
 
 
 async def test_a_missing_box_is_told_as_that_and_refuses_by_itself(tmp_path: Path) -> None:
