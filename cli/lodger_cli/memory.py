@@ -46,7 +46,7 @@ def log(agent: str, shared: str, *, limit: int, path: str, as_json: bool) -> Non
         when = datetime.fromisoformat(commit["timestamp"]).astimezone(UTC)
         say(for_terminal(f"{commit['sha'][:10]}  {when:%Y-%m-%d %H:%M} UTC  {commit['message'].splitlines()[0]}"))
     if not commits:
-        say("Nothing remembered yet.")
+        say(for_terminal(f"Nothing in this memory's history changed {path}.") if path else "Nothing remembered yet.")
 
 
 def show(agent: str, shared: str, path: str, *, at: str, as_json: bool) -> None:
