@@ -209,3 +209,9 @@ def test_what_runs_as_lodger_up_is_not_disturbed(machine: Machine, tmp_path: Pat
         assert machine.json("install", "--dry-run")["steps"][-1] == hindrance
         assert "`lodger up` runs here" in machine.lodger("install").stderr
         assert machine.said() == []
+
+
+def test_who_has_no_systemd_that_answers_is_told_that_and_its_words(machine: Machine) -> None:
+    machine.put("systemctl", '#!/bin/sh\necho "Failed to connect to bus: No medium found" >&2\nexit 1\n')
+    last = machine.json("install", "--dry-run")["steps"][-1]
+    assert last == "start nothing: systemd does not answer here (Failed to connect to bus: No medium found)"

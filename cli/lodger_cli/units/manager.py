@@ -76,7 +76,9 @@ class Systemd:
         if shutil.which("systemctl", path=self._environment.get("PATH")) is None:
             return "systemctl is not on this machine"
         said = self._systemctl("show", "--property=Version", "--value")
-        return "" if said.code == 0 else said.text.splitlines()[0] if said.text else "systemctl failed"
+        if said.code == 0:
+            return ""
+        return "systemd does not answer here" + (f" ({said.text.splitlines()[0]})" if said.text else "")
 
     def version(self) -> int:
         """The oldest we know when it cannot be asked: its keys are understood by every later one."""
