@@ -56,7 +56,9 @@ def _box(facts: Facts, now: float) -> list[Finding]:
     if sandbox["holds"]:
         return [ok("daemon's sandbox", found, sandbox["at"])]
     problem = Problem.NO_BOX if sandbox.get("backend") == "none" else Problem.BOX_LEAKS
-    advice = "Where boxes start for this command and not for the daemon, its unit forbids them."
+    advice = (
+        "It looks again every minute. Where boxes go on to start for this command only, the daemon's unit forbids them."
+    )
     return [Finding("daemon's sandbox", Verdict.WRONG, found, problem, advice, at=sandbox["at"])]
 
 
