@@ -40,7 +40,7 @@ class Asking:
 
 def ask(asking: Asking) -> None:
     """Run one turn and end the process with its exit code."""
-    check_mode(asking.mode)
+    check_mode(asking.mode, as_json=asking.as_json)
     message = Message(_text(asking.text), read_images(asking.images), asking.max_turns)
     try:
         result = asyncio.run(_ask(asking, message))

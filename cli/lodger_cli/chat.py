@@ -37,7 +37,7 @@ class Chatting:
 
 def chat(chatting: Chatting) -> None:
     """Talk until the person leaves or the input ends, and end the process with its exit code."""
-    check_mode(chatting.mode)
+    check_mode(chatting.mode, as_json=chatting.as_json)
     in_terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)) and not chatting.as_json
     try:
         left = asyncio.run(_in_terminal(chatting) if in_terminal else _line_by_line(chatting))

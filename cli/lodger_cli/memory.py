@@ -80,10 +80,11 @@ def resolve(agent: str, shared: str, paths: list[str], *, side: str, content_fil
         _say_choices(state, shared, as_json=as_json)
         return
     if (content_file and (side or len(paths) != 1)) or (side == "both" and paths):
-        fail("give one of --ours, --theirs, --both (of a whole history) and --file (for one PATH)", Exit.USAGE)
+        words = "give one of --ours, --theirs, --both (of a whole history) and --file (for one PATH)"
+        fail(words, Exit.USAGE, as_json=as_json)
     frame: Frame = {"type": "lodger_memory_resolve", "limit_s": SYNC_WAIT_S, **_which(shared)}
     if content_file:
-        frame["choices"] = {paths[0]: {"content": base64.b64encode(_content(content_file)).decode()}}
+        frame["choices"] = {paths[0]: {"content": base64.b64encode(_content(content_file, as_json=as_json)).decode()}}
     elif paths:
         frame["choices"] = {path: {"side": side} for path in paths}
     else:
@@ -94,11 +95,11 @@ def resolve(agent: str, shared: str, paths: list[str], *, side: str, content_fil
     _end(answer, as_json=as_json, conflict_is_failure=False)
 
 
-def _content(file: str) -> bytes:
+def _content(file: str, *, as_json: bool) -> bytes:
     try:
         return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
-        fail(f"{file} cannot be read: {error.strerror}", Exit.USAGE)
+        fail(f"{file} cannot be read: {error.strerror}", Exit.USAGE, as_json=as_json)
 
 
 def _end(answer: Frame, *, as_json: bool, conflict_is_failure: bool = True) -> None:
