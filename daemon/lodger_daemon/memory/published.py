@@ -37,6 +37,8 @@ _STAYS_PACKED: Final = 100
 """As git's own limit for what it unpacks into single files."""
 _STALE_LOCK_S: Final = 1.0
 """A live git holds a ref's lock for some milliseconds."""
+_LOCKS_BESIDE: Final = ("HEAD.lock", "packed-refs.lock", "packed-refs.new")
+"""What a git that moves a ref makes beside the ref's own: HEAD stands for main, and a ref that goes may be packed."""
 _STILL_S: Final = 15.0
 """A line that has brought nothing for so long brings nothing more."""
 _MAX_FETCHED_BYTES: Final = 1024**3
@@ -134,9 +136,8 @@ class Published:
             if any(self.ref(change.ref) != change.old for change in wanted):
                 raise
             # Nobody moved them, so a git that was killed left its lock files. We hold the lock above them.
-            for change in wanted:
-                _remove_stale(self.repository / f"{change.ref}.lock")
-            _remove_stale(self.repository / "packed-refs.lock")
+            for name in (*(f"{change.ref}.lock" for change in wanted), *_LOCKS_BESIDE):
+                _remove_stale(self.repository / name)
             self._change_and_hear_why(wanted)
         self.seam("after moving refs")
 
