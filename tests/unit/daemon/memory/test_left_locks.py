@@ -1,5 +1,4 @@
-"""A git of ours that was killed as it moved a ref leaves files that stop the next one. Whoever holds the lock above takes
-them away. Real git."""
+"""A git of ours that is killed as it moves a ref leaves files that stop the next one. They are taken away. Real git."""
 
 from pathlib import Path
 
