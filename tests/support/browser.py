@@ -193,7 +193,12 @@ class Page:
             const top = document.elementFromPoint(x, y);
             return found.contains(top) || (top && top.contains(found)) ? {{x, y}} : {{covered: top?.outerHTML}};
         }})()"""
-        place = await self.until(script, f"{words!r} is there")
+        place, before = await self.until(script, f"{words!r} is there"), None
+        async with asyncio.timeout(LIMIT_S):
+            while place != before:
+                # What still moves is pressed beside: a person waits until it rests.
+                await asyncio.sleep(0.02)
+                place, before = await self.until(script, f"{words!r} is there"), place
         if "x" not in place:
             raise NotOnPage(f"{words!r} is covered by {place['covered']}")
         for kind in ("mousePressed", "mouseReleased"):

@@ -10,6 +10,7 @@ memory that they share, which the second may write or only read.
 """
 
 import asyncio
+import os
 import random
 import re
 import subprocess
@@ -41,6 +42,7 @@ HEALING_ROUNDS: Final = 40
 BEN: Final = AgentId("agent-ben")
 """Lives on every third machine where a memory is shared."""
 TEAM: Final = "team"
+LOCK_AGE_S: Final = 600.0
 FAULTS: Final = tuple(fault for fault in Fault if fault is not Fault.NONE)
 
 
@@ -339,6 +341,7 @@ class World:
             self.remote.hub.arm(0)
         for seat in self.seats:
             await self.down(seat)
+        self.time_passes()
         for round_number in range(HEALING_ROUNDS):
             if self.rewritten:
                 await self.owner_restores()
@@ -444,6 +447,13 @@ class World:
         assert agent_git(checkout, "status", "--porcelain") == "", told
         assert sync.status().outcome in {SyncOutcome.CLEAN, SyncOutcome.PUSHED}, told
         return published.git.line("log", "--all", "--format=%B")
+
+    def time_passes(self) -> None:
+        """A fetch's lock is believed for two minutes, since a fetch may live so long; nobody fetches now."""
+        for lock in self.folder.glob("m*/state/agents/**/published.git/refs/lodger/fetched.lock"):
+            found = lock.stat()
+            os.utime(lock, (found.st_atime - LOCK_AGE_S, found.st_mtime - LOCK_AGE_S))
+            self.story.append(f"{lock} grows old")
 
     def drop_locks(self) -> None:
         """What killed gits left there; nobody is at work on the other side when this is called."""
