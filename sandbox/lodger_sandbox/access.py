@@ -16,9 +16,10 @@ _ASK_LIMIT_S: Final = 5.0
 
 
 def workspace_access(user: BoxUser, path: str, *, writable: bool = True) -> None:
-    """Whether boxes of this user can work in a folder, asked of the kernel as that user. Blocks for some 20 ms.
+    """Whether boxes of this user can work in a folder. Blocks for some 20 ms where the kernel has to be asked as that
+    user: where this process is root, and the folder is not theirs.
 
-    `start_detached` asks the same; this is for saying so before there is anything to start.
+    `start_detached` asks again in any case; this is for saying so before there is anything to start.
 
     Raises: WorkspaceRefused with the command that grants it; PolicyRefused for a missing or linked folder.
     """
@@ -28,11 +29,19 @@ def workspace_access(user: BoxUser, path: str, *, writable: bool = True) -> None
         if os.geteuid() == user.uid:
             allowed = os.access(f"/proc/self/fd/{descriptor}", mode)
         else:
-            allowed = _launcher_allows(user, descriptor, mode)
+            allowed = _owner_may(user, descriptor, mode) or _launcher_allows(user, descriptor, mode)
     finally:
         os.close(descriptor)
     if not allowed:
         raise refuse_workspace(user, path)
+
+
+def _owner_may(user: BoxUser, descriptor: int, mode: int) -> bool:
+    """Whether they certainly may: of an owner nothing counts but the owner's own three bits and how it is mounted."""
+    found, owners = os.fstat(descriptor), mode << 6
+    if found.st_uid != user.uid or found.st_mode & owners != owners:
+        return False
+    return not (mode & os.W_OK and os.fstatvfs(descriptor).f_flag & os.ST_RDONLY)
 
 
 def _launcher_allows(user: BoxUser, descriptor: int, mode: int) -> bool:

@@ -124,7 +124,7 @@ class BoxRequests:
 
     def refusal_of(self, folder: str) -> str:
         """Why no agent can work in a folder, in words for the person; empty when one can, or when no box at all can be
-        had here, which each call says by itself. Blocking, some 20 ms."""
+        had here, which each call says by itself. Blocking, up to some 20 ms."""
         # A command line that knows no box starts faster without them.
         from lodger_sandbox.access import workspace_access
         from lodger_sandbox.foreground import policy_for_command
