@@ -20,7 +20,11 @@ def mount_points(pid: int) -> frozenset[str] | None:
             places = [line.split(" ", 5)[4] for line in file]
     except (OSError, IndexError):
         return None
-    return frozenset(_ESCAPE.sub(lambda found: chr(int(found[1], 8)), place) for place in places)
+    return frozenset(_unescaped(place) if "\\" in place else place for place in places)
+
+
+def _unescaped(place: str) -> str:
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 8)), place)
 
 
 def lost_mounts(workspace: str, had: Set[str], has: Set[str]) -> tuple[str, ...]:

@@ -6,10 +6,11 @@ change between two calls, while nothing of an agent ran, is the person's and is 
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from lodger_daemon.randomness import Rng
 from lodger_daemon.workspace_guard.approved import Approved, ApprovedFiles
@@ -25,6 +26,8 @@ WRITE_TRIES: Final = 3
 TOLD_KEYS: Final = 20
 TOLD_REPOSITORIES: Final = 10
 VALUE_CHARS: Final = 200
+S = TypeVar("S")
+T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 
@@ -68,46 +71,51 @@ class GitGuard:
         """From now on the person is asked; until then what is refused is only put back."""
         self._asker = asker
 
-    async def begin(self, key: BoxKey) -> None:
+    async def begin(self, key: BoxKey, beside: Callable[[], T]) -> T:
         """Before a call that can change files. `end` or `lose` must follow.
+
+        Args:
+            beside: another look at the box, taken in the same thread: each change of threads costs a call 0.1 ms.
 
         Raises: BoxUnavailable when what was approved cannot be kept; then nothing may run.
         """
         watch = self._watch(key.workspace)
         async with watch.lock:
             try:
-                await self._open(key, watch)
+                seen = await self._open(key, watch, beside)
             except OSError as error:
                 raise BoxUnavailable(f"What was approved of .git/config cannot be kept: {error}.") from error
             watch.calls += 1
+            return seen
 
-    async def end(self, key: BoxKey, *, begun: bool = True) -> str:
-        """After such a call: what the model has to know of it, empty when there is nothing.
+    async def end(self, key: BoxKey, beside: Callable[[], T], *, begun: bool = True) -> tuple[str, T]:
+        """After such a call: what the model has to know of it, empty when there is nothing; and what `beside` saw.
 
         Args:
             begun: false for a call that an earlier daemon began, or one that was left to run.
         """
         watch = self._watch(key.workspace)
         watch.calls -= begun
-        await self._settle(key, watch)
+        seen = await self._settle(key, watch, beside)
         notes, watch.notes = watch.notes, []
-        return "".join(f"\n[{note}]" for note in notes)
+        return "".join(f"\n[{note}]" for note in notes), seen
 
     async def look(self, key: BoxKey) -> None:
         """While a command goes on that is typed into: what there is to say is said with the next result."""
-        await self._settle(key, self._watch(key.workspace))
+        await self._settle(key, self._watch(key.workspace), lambda: None)
 
-    async def _settle(self, key: BoxKey, watch: _Watch) -> None:
+    async def _settle(self, key: BoxKey, watch: _Watch, beside: Callable[[], T]) -> T:
         watch.doubtful = True  # until it has been compared, also when this is cancelled
         async with watch.lock:
             rests = not watch.calls and not self._goes_on(key.workspace)
-            seen = await asyncio.to_thread(self._look, watch, key.workspace, rests)
+            seen, seen_beside = await asyncio.to_thread(_both, partial(self._look, watch, key.workspace, rests), beside)
             if seen is None:
                 watch.doubtful = False
-                return
+                return seen_beside
             await self._compare(key, watch, seen)
             if rests and not watch.doubtful:
                 await asyncio.to_thread(self._files.mark_closed, key.workspace)
+            return seen_beside
 
     def lose(self, key: BoxKey) -> None:
         """Such a call ended in a way that leaves no time to look: the next call is not begun before it is judged."""
@@ -125,15 +133,17 @@ class GitGuard:
             box.key.workspace == workspace and (box.leftovers or box.background) for box in self._boxes.statuses()
         )
 
-    async def _open(self, key: BoxKey, watch: _Watch) -> None:
+    async def _open(self, key: BoxKey, watch: _Watch, beside: Callable[[], T]) -> T:
         """Raises: OSError."""
         if watch.calls:
-            return
-        seen, known, left_open = await asyncio.to_thread(self._look_and_open, watch, key.workspace)
+            return await asyncio.to_thread(beside)
+        opened, seen_beside = await asyncio.to_thread(_both, partial(self._look_and_open, watch, key.workspace), beside)
+        seen, known, left_open = opened
         if watch.doubtful or left_open or self._goes_on(key.workspace):
             await self._compare(key, watch, seen)
         elif known is None or known.content != seen.content:
             await self._approve(key, watch, Approved(seen.content, known.once_tracked if known else {}))
+        return seen_beside
 
     def _look_and_open(self, watch: _Watch, workspace: str) -> tuple[ConfigSeen, Approved | None, bool]:
         """In a thread. What is there, what was approved, and whether an earlier daemon was killed in between."""
@@ -235,6 +245,10 @@ class GitGuard:
             return False
         changes: Mapping[str, str] = {name: _shown(new.get(name, ())) for name in refused}
         return await self._asker.ask_about_git(key, changes) is True
+
+
+def _both(first: Callable[[], S], then: Callable[[], T]) -> tuple[S, T]:
+    return first(), then()
 
 
 def _new_repositories(watch: _Watch) -> list[str]:

@@ -90,20 +90,25 @@ class GuardedBoxes:
     async def _around(self, key: BoxKey, call: BoxCall, run: Callable[[], Awaitable[T]]) -> T:
         if key.profile not in GUARDED or not isinstance(call.operation, RunCommand | WriteFile | EditFile):
             return await run()
-        await self._guard.begin(key)
+        seen = await self._guard.begin(key, self._mounts.look(key))
         try:
-            lost = await self._mounts.check(key)
+            lost = await self._mounts.judge(key, seen)
             outcome = await run()
-            lost += await self._mounts.check(key)
         except BaseException:
             self._guard.lose(key)
             raise
-        return _noted(outcome, lost + await self._guard.end(key))
+        note, seen = await self._guard.end(key, self._mounts.look(key))
+        return _noted(outcome, lost + await self._mounts.judge(key, seen) + note)
 
     async def _afterwards(self, key: BoxKey, outcome: BoxOutcome | None) -> BoxOutcome | None:
         if outcome is None or key.profile not in GUARDED:
             return outcome
-        return _noted(outcome, await self._guard.end(key, begun=False))
+        note, _ = await self._guard.end(key, _nothing, begun=False)
+        return _noted(outcome, note)
+
+
+def _nothing() -> None:
+    return None
 
 
 def _noted(outcome: T, note: str) -> T:

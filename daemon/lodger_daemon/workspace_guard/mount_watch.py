@@ -1,12 +1,27 @@
 """Noticing that a running box has lost a mount, before the next call in it and after each."""
 
 import os
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeAlias
 
 from lodger_sandbox.mounts import lost_mounts, mount_points
 from lodger_tools.box.contract import Boxes, BoxKey
 
 TOLD_PATHS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class MountsSeen:
+    """Of one box at one moment."""
+
+    runner_pid: int
+    points: frozenset[str]
+
+
+Look: TypeAlias = Callable[[], MountsSeen | None]
+"""Some 0.2 ms, in any thread; nothing but the kernel is asked. None when there is no box."""
 
 
 class MountWatch:
@@ -19,21 +34,25 @@ class MountWatch:
 
     async def check(self, key: BoxKey) -> str:
         """What the model has to know, empty when nothing is lost."""
-        running = {box.host_pid: box.key for box in self._boxes.statuses()}
+        return await self.judge(key, self.look(key)())
+
+    def look(self, key: BoxKey) -> Look:
+        """How to see the mounts of the box that runs now."""
+        pid = next((box.host_pid for box in self._boxes.statuses() if box.key == key), None)
+        return _no_box if pid is None else partial(_look, pid)
+
+    async def judge(self, key: BoxKey, seen: MountsSeen | None) -> str:
+        """As `check`, of what a look has seen."""
+        running = {box.host_pid for box in self._boxes.statuses()}
         self._had = {one: had for one, had in self._had.items() if had[0] in running}
-        pid = next((pid for pid, one in running.items() if one == key), None)
-        if pid is None:
+        if seen is None or seen.runner_pid not in running:
             return ""
-        # Not in a thread: nothing but the kernel is asked, and each call of a tool waits for it.
-        has = mount_points(pid)
-        if has is None:
-            return ""
-        known_pid, had = self._had.get(key, (0, has))
-        if known_pid != pid:
+        known_pid, had = self._had.get(key, (0, seen.points))
+        if known_pid != seen.runner_pid:
             # What the machine has mounted comes and goes in every box, and protects nothing.
-            had = has - (mount_points(os.getpid()) or frozenset())
-            self._had[key] = (pid, had)
-        lost = lost_mounts(key.workspace, had, has)
+            had = seen.points - (mount_points(os.getpid()) or frozenset())
+            self._had[key] = (seen.runner_pid, had)
+        lost = lost_mounts(key.workspace, had, seen.points)
         if not lost:
             return ""
         await self._boxes.end(key)
@@ -43,3 +62,12 @@ class MountWatch:
             f"\n[Something outside replaced {named}, so this box no longer protected it. The box was ended with what "
             "ran in it; a new one protects it again.]"
         )
+
+
+def _no_box() -> None:
+    return None
+
+
+def _look(runner_pid: int) -> MountsSeen | None:
+    points = mount_points(runner_pid)
+    return None if points is None else MountsSeen(runner_pid, points)
