@@ -285,6 +285,8 @@ class ClientConnection:
         try:
             while self.is_open:
                 await self._wake.wait()
+                # What goes on because of what is told goes first: a tool's call waits for nobody's frames.
+                await asyncio.sleep(0)
                 self._wake.clear()
                 # Counted from now: before, there was nothing to send.
                 self._last_sent = self.services.clock.mono()
@@ -330,7 +332,7 @@ class ClientConnection:
         scope = self._scopes.get(request.key)
         if scope is None:
             return None
-        snapshot = request.snapshot or await self.services.conversations.snapshot(request.key)
+        snapshot = request.snapshot or await self.services.conversations.snapshot(request.key, with_queue=False)
         facts, agent_id = self.services.facts, request.key.agent_id
         workplaces = self.services.workplaces
         git: JsonObject | None = None

@@ -191,8 +191,8 @@ class Conversations:
     async def set_boot_folder(self, folder: str) -> Folders:
         return await self._states.set_boot_folder(folder)
 
-    async def snapshot(self, key: ConversationKey) -> ConversationSnapshot:
-        return await self._states.snapshot(key)
+    async def snapshot(self, key: ConversationKey, *, with_queue: bool = True) -> ConversationSnapshot:
+        return await self._states.snapshot(key, with_queue=with_queue)
 
     def subscribe(self, key: ConversationKey, sink: EventSink) -> Callable[[], None]:
         return self._registry.subscribe(key, sink)

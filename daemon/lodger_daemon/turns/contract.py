@@ -240,8 +240,12 @@ class ConversationService(Protocol):
         """
         ...
 
-    async def snapshot(self, key: ConversationKey) -> ConversationSnapshot:
-        """Also for a pair nobody has used: that is idle and empty."""
+    async def snapshot(self, key: ConversationKey, *, with_queue: bool = True) -> ConversationSnapshot:
+        """Also for a pair nobody has used: that is idle and empty.
+
+        Args:
+            with_queue: the queue is read from the disk; without it, it is left empty.
+        """
         ...
 
     def subscribe(self, key: ConversationKey, sink: EventSink) -> Callable[[], None]:

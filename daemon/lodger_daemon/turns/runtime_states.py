@@ -113,7 +113,7 @@ class RuntimeStates:
                 actor.desk.publish(DeviceStateChanged())
         return await self._boot.folders()
 
-    async def snapshot(self, key: ConversationKey) -> ConversationSnapshot:
+    async def snapshot(self, key: ConversationKey, *, with_queue: bool = True) -> ConversationSnapshot:
         options = self._services.options
         actor = self._registry.in_use(key)
         if actor is None and await self._registry.known(key):
@@ -127,7 +127,7 @@ class RuntimeStates:
             key=key,
             loop=replace(desk.loop_status, client_message_ids=dict(live.runs) or None),
             processing=actor.processing,
-            queue=tuple(item.as_queued() for item in desk.waiting()),
+            queue=tuple(item.as_queued() for item in desk.waiting()) if with_queue else (),
             questions=tuple(desk.questions.values()),
             mode=live.mode(options),
             cwd=live.cwd(options),

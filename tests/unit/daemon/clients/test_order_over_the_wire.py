@@ -36,7 +36,7 @@ class Held:
         self.submitted.append(text)
         return await self._house.conversations.submit(key, submission)
 
-    async def snapshot(self, key: ConversationKey) -> ConversationSnapshot:
+    async def snapshot(self, key: ConversationKey, *, with_queue: bool = True) -> ConversationSnapshot:
         taken = await self._house.conversations.snapshot(key)
         if self.snapshots is not None:
             await self.snapshots.wait()
