@@ -1,13 +1,18 @@
 """Commits that a turn does not wait for, and what may be shown only after them."""
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from lodger_daemon.turns.core.events import ConversationEvent
 from lodger_daemon.turns.services import finish_regardless
+
+HEAD_START_S: Final = 0.0015
+"""For what goes on beside a commit: the next request and the writer's thread need the same interpreter, and the request
+is the one that is waited for. Sending one takes about as long."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +38,8 @@ class CommitsBeside:
         self._telling: _Bar | None = None
         """Of which commit everything tells that is published now."""
         self._on_their_way: set[asyncio.Task[None]] = set()
+        self._due: dict[asyncio.Event, None] = {}
+        """Of commits not begun yet, in their order: set when somebody waits for them."""
 
     def publish(self, event: ConversationEvent) -> None:
         if self._telling is not None:
@@ -44,6 +51,8 @@ class CommitsBeside:
 
     async def settled(self) -> None:
         """Return once every commit begun so far has ended, well or not."""
+        for due in self._due:
+            due.set()
         if self._on_their_way:
             await asyncio.wait(set(self._on_their_way))
 
@@ -53,7 +62,8 @@ class CommitsBeside:
         self._deliver_first()
 
     async def run(self, commit: Coroutine[Any, Any, None], go_on: Callable[[], None]) -> None:
-        """Begin a commit, call `go_on` at once, and return when the commit has ended, also when cancelled meanwhile.
+        """Begin a commit within HEAD_START_S, at once when somebody waits for it; call `go_on` before; return when the
+        commit has ended, also when cancelled meanwhile.
 
         Args:
             go_on: what it publishes tells of the commit: delivered when that is on disk, never when it fails.
@@ -74,6 +84,7 @@ class CommitsBeside:
     async def _committed(self, commit: Coroutine[Any, Any, None], bar: _Bar) -> None:
         stored: list[ConversationEvent] = []
         try:
+            await self._head_start()
             await commit
             stored = bar.shown
         finally:
@@ -86,6 +97,16 @@ class CommitsBeside:
             else:
                 for event in stored:
                     self.publish(event)
+
+    async def _head_start(self) -> None:
+        due = asyncio.Event()
+        self._due[due] = None
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HEAD_START_S):
+                    await due.wait()
+        finally:
+            del self._due[due]
 
     def _deliver_first(self) -> None:
         while self._line and not isinstance(first := self._line[0], _Bar):
