@@ -47,6 +47,15 @@ def reserve_numbers(connection: sqlite3.Connection, key: ConversationKey, count:
     return int(row[0])
 
 
+def reserved_up_to(connection: sqlite3.Connection, key: ConversationKey) -> int:
+    """The last number of the latest block. Raises: UnknownRow."""
+    row = connection.execute(
+        "SELECT reserved_event_number FROM conversations WHERE number = ?",
+        (conversation_rows.required(connection, key),),
+    ).fetchone()
+    return int(row[0])
+
+
 def insert(connection: sqlite3.Connection, key: ConversationKey, rows: Sequence[EventRow]) -> None:
     """Raises: UnknownRow, StateConflict for a number that was not reserved, ConstraintViolated for a repeated one."""
     conversation = conversation_rows.required(connection, key)

@@ -13,7 +13,7 @@ from lodger_daemon.identity import CallKey, RunId
 from lodger_daemon.questions.core.arguments import arguments_digest
 from lodger_daemon.questions.core.rules import permits
 from lodger_daemon.questions.decisions import call_row
-from lodger_daemon.store import audit_rows, conversation_rows
+from lodger_daemon.store import audit_rows, conversation_rows, journal_rows
 from lodger_daemon.store.journal_rows import CallOutcome, OutcomeStatus
 from lodger_daemon.turns import question_work, records
 from lodger_daemon.turns.contract import Allow
@@ -49,7 +49,7 @@ class Clearance:
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """What is written before a call may have any effect."""
+    """What is committed before a call may have any effect; a call is started once for ever."""
 
     key: CallKey
     tool_name: str
@@ -61,7 +61,7 @@ class CallStart:
         key, cleared = self.key, self.cleared
         digest = arguments_digest(self.tool_name, self.arguments)
         detail: JsonObject = {"reason": cleared.reason, "rule": cleared.rule, "arguments": digest}
-        records.start_call(connection, key, self.tool_name, self.arguments, cleared.by, self.at)
+        journal_rows.start(connection, key, self.tool_name, self.arguments, digest, cleared.by, self.at)
         row = call_row(key, self.tool_name, self.at, cleared.by, allowed=True, detail=detail)
         audit_rows.record(connection, row)
 

@@ -178,7 +178,7 @@ def _last_page(
     run_id = _run_id(desk, work, step)
     if run_id is not None:
         if step is None or not step.admitted:
-            admission = admission_of(work, step, run_id)
+            admission = admission_of(desk, work, step, run_id)
         message = assistant_message(desk, step, with_calls=False) if step is not None else None
         charge = desk.charge(work, step)
         step_end = records.StepEnd(run_id, status, turn_end.stop_reason, message, turn_end.error, charge)

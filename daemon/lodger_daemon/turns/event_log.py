@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from lodger_daemon.clock import Clock
 from lodger_daemon.identity import ConversationKey
-from lodger_daemon.store import conversation_rows, event_rows
+from lodger_daemon.store import event_rows
 from lodger_daemon.store.database import Database
 from lodger_daemon.store.errors import StoreError
 from lodger_daemon.store.json_column import object_from_column, to_column
@@ -219,7 +219,7 @@ def _insert(connection: sqlite3.Connection, key: ConversationKey, held: list[Num
     if not held or event_rows.was_stored(connection, key, held[-1].number):
         return
     # A burst that gave the loop no time to reserve the next block does it here.
-    missing = held[-1].number - conversation_rows.state(connection, key).reserved_event_number
+    missing = held[-1].number - event_rows.reserved_up_to(connection, key)
     if missing > 0:
         event_rows.reserve_numbers(connection, key, missing + NUMBER_BLOCK)
     rows = [

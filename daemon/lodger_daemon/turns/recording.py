@@ -96,7 +96,7 @@ def _page_of(
     return StepPage(
         key=desk.key,
         turn_id=work.turn_id,
-        admission=None if step.admitted else admission_of(work, step, step.run_id),
+        admission=None if step.admitted else admission_of(desk, work, step, step.run_id),
         end=records.StepEnd(
             step.run_id, RunStatus.COMPLETED, action.stop_reason, message, charge=desk.charge(work, step)
         ),

@@ -14,7 +14,6 @@ from lodger_daemon.clock import WallTime
 from lodger_daemon.identity import CallKey, ClientMessageId, ConversationKey, MessageId, RunId, ToolCallId, TurnId
 from lodger_daemon.inbox.core.items import Disposition, InboxItem, ItemKind, ItemStatus, NewItem, TurnSettings
 from lodger_daemon.inbox.core.rules import Moment, next_batch
-from lodger_daemon.questions.core.arguments import arguments_digest
 from lodger_daemon.spend.contract import Charge
 from lodger_daemon.store import (
     agent_rows,
@@ -149,14 +148,6 @@ def end_step(
     run_rows.end(connection, end.run_id, end.status, end.stop_reason, now, end.error)
     if end.charge is not None:
         spend_rows.add(connection, end.charge)
-
-
-def start_call(
-    connection: sqlite3.Connection, call: CallKey, tool_name: str, arguments: JsonObject, approval: str, now: WallTime
-) -> None:
-    """Committed before the call may have any effect; a call is started once for ever."""
-    digest = arguments_digest(tool_name, arguments)
-    journal_rows.start(connection, call, tool_name, arguments, digest, approval, now)
 
 
 def end_calls(

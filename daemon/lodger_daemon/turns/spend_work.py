@@ -83,7 +83,7 @@ async def _run_to_ask_under(desk: Desk, work: TurnWork) -> RunId:
         return work.run_id
     built = await desk.backend.build(desk.standing(work), desk.live.transcript, work.pending, None)
     step = new_step(desk, built)
-    admission = admission_of(work, step, step.run_id)
+    admission = admission_of(desk, work, step, step.run_id)
     key, now = desk.key, desk.services.clock.wall()
 
     def write(connection: sqlite3.Connection) -> None:

@@ -106,14 +106,15 @@ async def compact_now(desk: Desk, action: do.CompactNow) -> None:
 
 async def admit(desk: Desk, work: TurnWork, step: Step) -> None:
     """The model has taken up the request: run, input and admission become one commit."""
-    admission = admission_of(work, step, step.run_id)
+    admission = admission_of(desk, work, step, step.run_id)
     key, now = desk.key, desk.services.clock.wall()
     await desk.durably(lambda connection: records.admit(connection, key, admission, now))
     admitted(desk, work, step, admission)
 
 
-def admission_of(work: TurnWork, step: Step | None, run_id: RunId) -> records.Admission:
+def admission_of(desk: Desk, work: TurnWork, step: Step | None, run_id: RunId) -> records.Admission:
     built = step.built if step is not None else None
+    new_toolset = built is not None and built.toolset != desk.live.state.toolset
     with_reminders = built.user_message if built is not None else None
     return records.Admission(
         turn_id=work.turn_id,
@@ -121,7 +122,7 @@ def admission_of(work: TurnWork, step: Step | None, run_id: RunId) -> records.Ad
         user_message=(with_reminders or work.pending) if work.pending is not None else None,
         client_message_ids=work.client_message_ids,
         system_prompt=built.new_system_prompt if built is not None else None,
-        toolset=built.toolset if built is not None else None,
+        toolset=built.toolset if built is not None and new_toolset else None,
         memory_shown=built.memory_shown if built is not None else False,
         memory_commit=built.memory_commit if built is not None else None,
     )
