@@ -59,7 +59,7 @@ class SimMemory:
         now = self._shared.commit
         return now, f"Memory went from {standing} to {now}." if now != standing else ""
 
-    async def import_commits(self, agent_id: AgentId, box: BoxKey) -> ImportReport:
+    async def import_commits(self, agent_id: AgentId, box: BoxKey, told_head: str = "") -> ImportReport:
         await self._pause()
         if not self._shared.unpublished:
             return ImportReport(False, self._shared.commit)

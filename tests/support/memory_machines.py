@@ -105,8 +105,8 @@ class Machine:
         agent_git(checkout, "commit", "-q", *(() if shared is None else ("--no-verify",)), "-m", message)
         return agent_git(checkout, "rev-parse", "HEAD")
 
-    async def bring_in(self) -> ImportReport:
-        return await self.memory.import_commits(self.agent, self.box)
+    async def bring_in(self, told_head: str = "") -> ImportReport:
+        return await self.memory.import_commits(self.agent, self.box, told_head)
 
     async def end_turn(self) -> SyncStatus:
         self.memory.turn_ended(self.agent, self.box)

@@ -264,7 +264,7 @@ class ScriptedMemory:
     async def follow_card(self, agent_id: AgentId, changes: Mapping[str, str]) -> None:
         self.cards.append((agent_id, dict(changes)))
 
-    async def import_commits(self, agent_id: AgentId, box: BoxKey) -> ImportReport:
+    async def import_commits(self, agent_id: AgentId, box: BoxKey, told_head: str = "") -> ImportReport:
         if self.reports:
             report = self.reports.pop(0)
             self.head = report.head

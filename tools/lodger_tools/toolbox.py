@@ -87,18 +87,21 @@ class LodgerToolbox:
         secrets_of: SecretsOf = no_secrets,
         hidden_of: Callable[[], Mapping[str, str]] = dict,
         network: NetworkLedger | None = None,
+        checkout: str = "",
     ) -> None:
         """
         Args:
             secrets_of: the whole store of one agent, by name; asked at each call, so it should be quick. A command
                 that names one gets it in its environment.
             hidden_of: what is redacted in every output and never given to any command: the machine's own secrets.
+            checkout: where in a box the agent's memory lies.
         """
         self._hidden_of = hidden_of
         self._network = network
         self._boxes = boxes
         self._overflow = overflow
         self._secrets_of = secrets_of
+        self._checkout = checkout
         self._redactor = Redactor({})
         self._redactor_secrets: dict[str, str] = {}
 
@@ -168,8 +171,9 @@ class LodgerToolbox:
             return outcome
         result = await self.result(request, operation, outcome, redactor)
         if not isinstance(operation, RunCommand):
-            return result
-        return replace(result, text=result.text + await self.refusals(request.box, refused_before))
+            return replace(result, memory_head=outcome.head)
+        text = result.text + await self.refusals(request.box, refused_before)
+        return replace(result, text=text, memory_head=outcome.head)
 
     async def collect(self, request: ToolRequest) -> ToolOutcome | None:
         if request.tool_name == ASK_TOOL:
@@ -250,7 +254,8 @@ class LodgerToolbox:
         cwd = request.cwd
         if isinstance(operation, RunCommand) and operation.session is not None and operation.session.workdir:
             cwd = posixpath.normpath(posixpath.join(cwd, operation.session.workdir))
-        return BoxCall(request.call_key, operation, cwd, environment)
+        checkout = self._checkout if isinstance(operation, RunCommand | WriteFile | EditFile) else ""
+        return BoxCall(request.call_key, operation, cwd, environment, checkout)
 
     async def result(
         self, request: ToolRequest, operation: Operation, outcome: BoxOutcome, redactor: Redactor

@@ -55,6 +55,8 @@ class ToolOutcome:
     """Where the whole text stands, seen from inside the box, when it was truncated."""
     refused: bool = False
     """Nothing was run: the arguments were bad or no box could be had."""
+    memory_head: str = ""
+    """What main of the agent's checkout pointed at as the call ended just now; empty when that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

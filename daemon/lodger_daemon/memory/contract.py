@@ -96,8 +96,13 @@ class AgentMemory(Protocol):
         (empty when nothing did)."""
         ...
 
-    async def import_commits(self, agent_id: AgentId, box: BoxKey) -> ImportReport:
-        """Publish what the agent committed, after validation. Cheap (0.1 ms) when HEAD did not move."""
+    async def import_commits(self, agent_id: AgentId, box: BoxKey, told_head: str = "") -> ImportReport:
+        """Publish what the agent committed, after validation. Cheap (0.1 ms) when main did not move.
+
+        Args:
+            told_head: what the box said of the checkout's main as the call ended; empty when it said nothing, then it
+                is asked.
+        """
         ...
 
     async def follow_card(self, agent_id: AgentId, changes: Mapping[str, str]) -> None:

@@ -166,8 +166,8 @@ class Memory:
             return "Your memory changed; what it was before is not known on this machine. Read it again."
         return await room.local(summarise_change, room.published, commit, head)
 
-    async def import_commits(self, agent_id: AgentId, box: BoxKey) -> ImportReport:
-        own = await self._import_own(agent_id, box)
+    async def import_commits(self, agent_id: AgentId, box: BoxKey, told_head: str = "") -> ImportReport:
+        own = await self._import_own(agent_id, box, told_head)
         if self.shared is None:
             return replace(own, standing=own.head)
         moved, text = await self.shared.import_commits(agent_id, box)
@@ -175,10 +175,12 @@ class Memory:
         standing = standing_of(own.head, self.shared.heads(agent_id))
         return ImportReport(own.moved or moved, own.head, text, standing)
 
-    async def _import_own(self, agent_id: AgentId, box: BoxKey) -> ImportReport:
+    async def _import_own(self, agent_id: AgentId, box: BoxKey, told_head: str) -> ImportReport:
         room = self._agent(agent_id).room
         if not room.published.exists():
             return ImportReport(False, None)
+        if told_head and room.knows(told_head):
+            return ImportReport(False, room.published.head())
         try:
             return await room.import_from(box)
         except BOX_FAULTS as fault:

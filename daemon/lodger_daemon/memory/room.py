@@ -167,6 +167,12 @@ class AgentRoom:
         finally:
             self._checkout_lock.release()
 
+    def knows(self, head: str) -> bool:
+        """Whether a checkout whose main is there has nothing to import, and no fault that is over."""
+        conflict = self.state.conflict
+        rests = not self.state.invalid and not (conflict is not None and conflict.at_import)
+        return rests and head == self.published.ref(CHECKOUT)
+
     async def bring_along(self, box: BoxKey) -> CheckoutAnswer | None:
         """Update the checkout to published main; None when it is there already.
 

@@ -107,7 +107,9 @@ async def make_rooms(
     stack.push_async_callback(history.aclose)
     guard_audit = GuardAudit(foundation.audit)
     boxed = GuardedBoxes(boxes, GitGuard(boxes, paths.state / "guard", rng, guard_audit))
-    toolbox = LodgerToolbox(boxed, overflow, hidden_of=own_secrets.values, network=network)
+    toolbox = LodgerToolbox(
+        boxed, overflow, hidden_of=own_secrets.values, network=network, checkout=requests.memory_inside
+    )
     delivery = Delivery(foundation.database, clock)
     tasks = Tasks(foundation.database, BackgroundToolbox(toolbox, boxed), clock, settings.shell.foreground_s, delivery)
     folders = FolderBoxes(boxes, rng)

@@ -252,21 +252,22 @@ def _with_comment(outcome: ToolOutcome, comment: str) -> ToolOutcome:
 async def _finish(
     desk: Desk, work: TurnWork, batch: Batch, call: Call, outcome: ToolOutcome, status: OutcomeStatus
 ) -> None:
-    text, shown_commit = await _with_memory_report(desk, work, call, outcome.text)
+    text, shown_commit = await _with_memory_report(desk, work, call, outcome)
     final = ToolOutcome(outcome.status, text, outcome.overflow_path)
     journal = CallOutcome(status, text, outcome.overflow_path)
     await _record_result(desk, work, batch, call, final, journal, shown_commit)
 
 
-async def _with_memory_report(desk: Desk, work: TurnWork, call: Call, text: str) -> tuple[str, str | None]:
+async def _with_memory_report(desk: Desk, work: TurnWork, call: Call, outcome: ToolOutcome) -> tuple[str, str | None]:
     """Publish what a writing call committed to memory; findings join its result while the agent has the thread."""
+    text = outcome.text
     if call.scheduling is not Scheduling.BARRIER or is_external(desk, call.tool_name):
         return text, None
     memory, agent_id = desk.services.memory, desk.key.agent_id
     before = memory.standing(agent_id)
     try:
         async with asyncio.timeout(desk.services.options.memory_import_limit_s):
-            report = await memory.import_commits(agent_id, work.place.box)
+            report = await memory.import_commits(agent_id, work.place.box, outcome.memory_head)
     except TimeoutError:
         return f"{text}\n\nYour memory could not be looked at for new commits in time; that is tried again.", None
     except Exception as error:  # noqa: BLE001 - said to the agent

@@ -166,6 +166,8 @@ class BoxCall:
     cwd: str
     environment: Mapping[str, str] = field(default_factory=dict)
     """Added to the box's own; names outside the allow-list are refused before they get here."""
+    checkout: str = ""
+    """A repository in the box whose main is read as the call ends, for `BoxOutcome.head`; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,9 @@ class BoxOutcome:
     """It was killed because the processes of its box together used more than they may."""
     leftovers: int = 0
     """Processes that the call started and that still run."""
+    head: str = ""
+    """The commit that main of the call's `checkout` pointed at; empty when that is not known. Another call may have
+    moved it since, long ago for an outcome that was kept."""
 
 
 @dataclass(frozen=True, slots=True)

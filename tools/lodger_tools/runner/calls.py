@@ -18,7 +18,19 @@ KEY_LIMIT = 20_000
 class Call:
     """One call; `done` is set at its one end."""
 
-    __slots__ = ("cancel", "delivered", "done", "key", "out_of_memory", "output", "pid", "text", "watchers", "write")
+    __slots__ = (
+        "at_end",
+        "cancel",
+        "delivered",
+        "done",
+        "key",
+        "out_of_memory",
+        "output",
+        "pid",
+        "text",
+        "watchers",
+        "write",
+    )
 
     def __init__(self, key: str, output: KeptOutput) -> None:
         self.key = key
@@ -31,6 +43,8 @@ class Call:
         self.write: Callable[[bytes], bool] = lambda data: False
         """To its standard input; False when it takes none."""
         self.out_of_memory: Callable[[], None] = lambda: None
+        self.at_end: Callable[[], dict[str, Any]] = dict
+        """What else there is to tell of the end, looked up once, when it is set."""
         self.watchers: list[Callable[[], None]] = []
         """Called after new output and at the end."""
 
@@ -42,7 +56,7 @@ class Call:
         """Set the end; the first one stands."""
         if self.done is not None:
             return
-        self.done = {"status": status, **more}
+        self.done = {"status": status, **more, **self.at_end()}
         self.text = text.encode("utf-8", "replace")
         self.changed()
 

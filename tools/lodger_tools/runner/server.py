@@ -20,6 +20,7 @@ from lodger_tools.runner.wire import LAST_OUTPUT_BYTES, VERSION, WireError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 CONNECTION_LIMIT = 8
@@ -160,6 +161,8 @@ class Server:
             connection.send({"is": "dropped", "id": header["id"]})
             return
         call = Call(key, KeptOutput())
+        if "checkout" in header:
+            call.at_end = _head_of(header["checkout"])
         self._book.add(call)
         if not background:
             connection.follow(header["id"], call, 0)
@@ -192,6 +195,12 @@ class Server:
         connection.send(
             {**answer, "known": True, "start": start, "total": call.output.total_bytes, "ended": ended}, data
         )
+
+
+def _head_of(checkout: str) -> Callable[[], dict[str, Any]]:
+    from lodger_tools.runner.read_head import head_at_end
+
+    return lambda: head_at_end(checkout)
 
 
 def tell_of(connection: Connection, call_id: int, call: Call, background: bool) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lodger_daemon.identity import AgentId
-from lodger_daemon.memory.contract import SyncOutcome
+from lodger_daemon.memory.contract import ImportReport, SyncOutcome
 from lodger_daemon.memory.errors import MemoryUnavailable
 from lodger_daemon.memory.published import CHECKOUT, MAIN, REMOTE
 from support.git_host_server import RunningHost
@@ -107,6 +107,29 @@ async def test_lost_checkout_is_made_again(tmp_path: Path) -> None:
         report = await one.bring_in()
         assert "made again" in report.text
         assert agent_git(one.checkout, "rev-parse", "main") == commit
+
+
+async def test_a_box_that_told_the_head_is_asked_only_where_that_is_news(tmp_path: Path) -> None:
+    async with running_machine(tmp_path) as one:
+        commit = one.commit("fact.md", note("blue"))
+        assert (await one.bring_in(commit)).moved
+        one.boxes.broken = True
+        assert await one.bring_in(commit) == ImportReport(False, commit, "", commit)
+        assert "the box is gone" in (await one.bring_in("a" * 40)).text
+        assert "the box is gone" in (await one.bring_in()).text
+
+
+async def test_a_head_that_was_told_late_hides_no_commit_and_keeps_no_fault(tmp_path: Path) -> None:
+    async with running_machine(tmp_path) as one:
+        seen = agent_git(one.checkout, "rev-parse", "HEAD")
+        one.commit("fact.md", "no front matter\n")
+        assert not (await one.bring_in()).moved
+        # As a conversation is told whose call ended before that commit was made: its fault is not over.
+        await one.bring_in(seen)
+        assert one.memory.repository(AGENT, None).room.state.invalid
+        agent_git(one.checkout, "reset", "-q", "--hard", seen)
+        await one.bring_in(seen)
+        assert not one.memory.repository(AGENT, None).room.state.invalid
 
 
 async def test_turn_goes_on_without_a_box(tmp_path: Path) -> None:

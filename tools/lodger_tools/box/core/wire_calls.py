@@ -1,5 +1,6 @@
 """Calls as the runner's frames carry them, and outcomes as they come back. Pure."""
 
+import re
 from typing import assert_never
 
 from lodger_tools.box.contract import (
@@ -27,6 +28,7 @@ FILE_TIME_LIMIT_S = 70.0
 END_MARGIN_S = 15.0
 """How much later than its own limit a call may end: TERM, 2 s, KILL, and a machine under load."""
 TEXT_LIMIT_CHARS = 1024 * 1024
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def start_frame(call_id: int, call: BoxCall, background: bool = False) -> bytes:
@@ -42,6 +44,8 @@ def start_frame(call_id: int, call: BoxCall, background: bool = False) -> bytes:
     }
     if background:
         header["background"] = True
+    if call.checkout:
+        header["checkout"] = call.checkout
     return encode_frame(header, payload)
 
 
@@ -154,7 +158,13 @@ def decode_outcome(header: JsonObject, payload: bytes, output: KeptOutput, data_
         cancelled=header.get("cancelled") is True,
         out_of_memory=header.get("out_of_memory") is True,
         leftovers=max(0, whole_number(header.get("leftovers")) or 0),
+        head=commit_name(header.get("head")),
     )
+
+
+def commit_name(value: object) -> str:
+    """Empty for anything else than the name of a commit."""
+    return value if isinstance(value, str) and _COMMIT.fullmatch(value) else ""
 
 
 def decode_part(header: JsonObject, payload: bytes) -> OutputPart | None:
