@@ -48,6 +48,10 @@ class Call:
         self.watchers: list[Callable[[], None]] = []
         """Called after new output and at the end."""
 
+    @property
+    def kept_bytes(self) -> int:
+        return self.output.kept_bytes + len(self.text)
+
     def changed(self) -> None:
         for watcher in tuple(self.watchers):
             watcher()
@@ -64,10 +68,14 @@ class Call:
 class CallBook:
     """All calls of this box by their keys. Finished ones are dropped oldest first, delivered ones before others."""
 
-    __slots__ = ("_calls", "_dropped")
+    __slots__ = ("_calls", "_dropped", "_finished", "_finished_bytes", "_running")
 
     def __init__(self) -> None:
         self._calls: dict[str, Call] = {}
+        self._running: dict[str, Call] = {}
+        """With those that have ended since somebody last asked: each call would have to look at all others else."""
+        self._finished: dict[str, Call] = {}
+        self._finished_bytes = 0
         self._dropped: dict[str, None] = {}
 
     def find(self, key: str) -> Call | None:
@@ -77,24 +85,28 @@ class CallBook:
         return key in self._dropped
 
     def add(self, call: Call) -> None:
-        self._calls[call.key] = call
+        self._calls[call.key] = self._running[call.key] = call
         self._make_room()
 
     def running(self) -> list[Call]:
-        return [call for call in self._calls.values() if call.done is None]
+        for call in tuple(self._running.values()):
+            if call.done is not None:
+                del self._running[call.key]
+                self._finished[call.key] = call
+                self._finished_bytes += call.kept_bytes
+        return list(self._running.values())
 
     def _make_room(self) -> None:
-        if len(self._calls) <= 1:
-            return
-        finished = [call for call in self._calls.values() if call.done is not None]
-        size = sum(call.output.kept_bytes + len(call.text) for call in finished)
-        count = len(finished)
-        for call in sorted(finished, key=lambda call: not call.delivered):
-            if count <= FINISHED_LIMIT and size <= FINISHED_BYTES_LIMIT:
-                return
-            count -= 1
-            size -= call.output.kept_bytes + len(call.text)
-            del self._calls[call.key]
-            self._dropped[call.key] = None
-            if len(self._dropped) > KEY_LIMIT:
-                del self._dropped[next(iter(self._dropped))]
+        self.running()
+        while len(self._finished) > FINISHED_LIMIT or self._finished_bytes > FINISHED_BYTES_LIMIT:
+            self._drop(next((call for call in self._finished.values() if call.delivered), None))
+
+    def _drop(self, call: Call | None) -> None:
+        """Without one, the oldest: nobody has fetched any of them."""
+        if call is None:
+            call = next(iter(self._finished.values()))
+        del self._calls[call.key], self._finished[call.key]
+        self._finished_bytes -= call.kept_bytes
+        self._dropped[call.key] = None
+        if len(self._dropped) > KEY_LIMIT:
+            del self._dropped[next(iter(self._dropped))]

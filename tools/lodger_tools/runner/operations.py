@@ -31,6 +31,8 @@ class Operations:
         self._poll = poll
         self._children = children
         self._running_pids = running_pids
+        self._environment = dict(os.environ)
+        """Nothing here changes it, and `os.environ` decodes every name at each use."""
         self._shell = next((path for path in SHELLS if os.access(path, os.X_OK)), "/bin/sh")
         self._seen: dict[str, tuple[int, int]] = {}
         """What each file held when it was last read or written by a tool: size and hash by real path."""
@@ -40,7 +42,7 @@ class Operations:
     ) -> None:
         """Begin, and for most operations end, one call. Every failure is its outcome."""
         try:
-            self._start(call, kind, args, cwd, {**os.environ, **extra}, payload)
+            self._start(call, kind, args, cwd, {**self._environment, **extra}, payload)
         except FileRefused as refusal:
             call.finish("error", str(refusal))
         except OSError as error:
