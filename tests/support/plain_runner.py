@@ -18,11 +18,21 @@ class PlainStarter:
     def __init__(self, orphan_s: float = 60.0, leaked_fds: tuple[int, ...] = ()) -> None:
         self.orphan_s = orphan_s
         self.leaked_fds = leaked_fds
+        self.started_by: tuple[str, ...] = ()
+        """Words before the runner's own, of a program that becomes it."""
         self.started: list[subprocess.Popen[bytes]] = []
 
     def __call__(self, request: BoxRequest, runner: RunnerStart) -> DetachedBox:
         fds = (runner.listener_fd, runner.token_fd, runner.lock_fd)
-        argv = [sys.executable, "-I", "-S", "-B", str(Path(runner.program_folder) / "main.py"), *map(str, fds)]
+        argv = [
+            *self.started_by,
+            sys.executable,
+            "-I",
+            "-S",
+            "-B",
+            str(Path(runner.program_folder) / "main.py"),
+            *map(str, fds),
+        ]
         process = subprocess.Popen(
             [*argv, str(self.orphan_s)],
             pass_fds=(*fds, *self.leaked_fds),

@@ -8,6 +8,8 @@ import os
 import sys
 from time import CLOCK_BOOTTIME, clock_gettime
 
+from lodger_tools.runner.spawning import Spawner
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from lodger_tools.runner.memory_rank import MemoryRank
     from lodger_tools.runner.poll import Poll
 
-SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGCHLD, SIGCONT, SIGSTOP, SIGXFSZ = 2, 9, 13, 15, 17, 18, 19, 25
+SIGKILL, SIGTERM, SIGCONT, SIGSTOP = 9, 15, 18, 19
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -32,11 +34,11 @@ class Process:
 
 
 class Children:
-    __slots__ = ("_home", "_on_exit", "_own_pid", "_rank", "alone")
+    __slots__ = ("_on_exit", "_own_pid", "_rank", "_spawner", "alone")
 
     def __init__(self, poll: Poll, rank: MemoryRank) -> None:
         self._rank = rank
-        self._home = os.open("/", os.O_PATH | os.O_CLOEXEC)
+        self._spawner = Spawner()
         self._on_exit: dict[int, Callable[[int], None]] = {}
         self._own_pid = os.getpid()
         self.alone = True
@@ -60,31 +62,11 @@ class Children:
 
         Raises: OSError.
         """
-        actions: list[tuple[int, int, int] | tuple[int, int, str, int, int]] = [
-            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0) if stdin is None else (os.POSIX_SPAWN_DUP2, stdin, 0),
-            (os.POSIX_SPAWN_DUP2, stdout, 1),
-            (os.POSIX_SPAWN_DUP2, stderr, 2),
-        ]
-        if terminal is not None:
-            # The first terminal that the leader of a session opens becomes the one it controls.
-            opening = (os.POSIX_SPAWN_OPEN, 0, terminal, os.O_RDWR, 0)
-            actions = [opening, (os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
-        # posix_spawn has no chdir; with one thread, going there and back is safe.
-        os.chdir(cwd)
-        try:
-            pid = self._rank.start(
-                lambda: os.posix_spawnp(
-                    argv[0],
-                    argv,
-                    environment,
-                    file_actions=actions,
-                    setsid=True,
-                    setsigmask=(),
-                    setsigdef=(SIGINT, SIGPIPE, SIGTERM, SIGCHLD, SIGXFSZ),
-                )
-            )
-        finally:
-            os.fchdir(self._home)
+        spawner = self._spawner
+        if terminal is None:
+            pid = self._rank.start(lambda: spawner.start(argv, cwd, environment, stdin, stdout, stderr))
+        else:
+            pid = self._rank.start(lambda: spawner.start_in_terminal(argv, cwd, environment, terminal))
         self._on_exit[pid] = on_exit
         self.alone = False
         return pid
@@ -114,6 +96,9 @@ class Children:
             on_exit = self._on_exit.pop(pid, None)
             if on_exit is not None:
                 on_exit(os.waitstatus_to_exitcode(status))
+                if self.alone:
+                    # It has looked itself.
+                    return
 
     def processes(self) -> list[Process]:
         """Every living descendant of ours."""

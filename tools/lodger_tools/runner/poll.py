@@ -31,6 +31,9 @@ class Poll:
     def _take_signals(self) -> None:
         # Python's own SIGINT handler would let a tool interrupt PID 1; the default action is ignored for PID 1.
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+        # Whoever started us may have ignored or blocked signals, and what we start would inherit that.
+        _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         _signal.signal(_signal.SIGCHLD, lambda number, frame: None)
         _signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)

@@ -35,6 +35,7 @@ from lodger_tools.runner.wire import (
     VERSION,
     encode_frame,
 )
+from support.needed_programs import needed
 from support.patience import LIMIT_S
 from support.plain_runner import PlainStarter, plain_request
 
@@ -218,6 +219,12 @@ async def test_a_descriptor_that_leaked_in_is_closed_at_once(rig: Rig) -> None:
     # The end of the pipe: nobody holds the other side any more.
     assert os.read(read_end, 1) == b""
     os.close(read_end)
+
+
+async def test_what_its_starter_ignores_or_blocks_reaches_no_program(rig: Rig) -> None:
+    rig.starter.started_by = (needed("env"), "--ignore-signal=TERM", "--block-signal=USR1,USR2,TERM")
+    outcome = await rig.run(RunProgram((needed("grep"), "-E", "Sig(Blk|Ign)", "/proc/self/status")))
+    assert {line.split()[1] for line in outcome.data.splitlines()} == {b"0" * 16}
 
 
 async def test_a_flood_keeps_its_beginning_and_its_end(rig: Rig) -> None:
