@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from lodger_tools.runner.calls import Call
     from lodger_tools.runner.poll import Poll
 
-READ_BYTES = 256 * 1024
+READ_BYTES = 64 * 1024
+"""From 128 KiB on the C library maps fresh memory for each read, which takes longer than a read of some frames."""
 WAITING_LOW_BYTES = 256 * 1024
 """Output is taken from the calls only while less than this waits to be sent."""
 WAITING_LIMIT_BYTES = 16 * 1024 * 1024
@@ -166,15 +167,22 @@ class Connection:
 
     def _pump(self) -> None:
         """Move output of the followed calls towards the socket, while it takes it."""
-        moved = True
-        while moved and not self._closed:
+        while self._gather():
+            self._flush()
+            if self._out or self._closed:
+                return
+
+    def _gather(self) -> bool:
+        """Make frames of what the calls have, for one write: each wakes the daemon. Whether there was anything."""
+        found, moved = False, True
+        while moved and len(self._out) < WAITING_LOW_BYTES:
             moved = False
             for follower in tuple(self._followers):
                 if len(self._out) >= WAITING_LOW_BYTES:
                     break
                 moved = self._pump_one(follower) or moved
-            if moved:
-                self._flush()
+            found = found or moved
+        return found
 
     def _pump_one(self, follower: Follower) -> bool:
         call = follower.call

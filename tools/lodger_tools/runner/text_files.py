@@ -10,6 +10,8 @@ from lodger_tools.runner.file_errors import FileRefused
 
 FILE_LIMIT_BYTES = 10 * 1024 * 1024
 """BEHAVIOUR.md C3."""
+SMALL_BYTES = 64 * 1024
+"""For a larger buffer the C library maps fresh memory, which takes longer than reading a small file."""
 BINARY_PROBE_BYTES = 8192
 BINARY_CONTROL_SHARE = 0.3
 UTF8_MARK = b"\xef\xbb\xbf"
@@ -41,15 +43,15 @@ def read_bytes(path: str) -> bytes:
                 f"The file has {status.st_size} bytes; the limit is {FILE_LIMIT_BYTES}. Use Grep, or Bash with head,"
                 f" tail or sed, to look at a part: {path}"
             )
-        return read_up_to(fd, FILE_LIMIT_BYTES + 1)
+        return read_up_to(fd, FILE_LIMIT_BYTES + 1, max(SMALL_BYTES, status.st_size + 1))
     finally:
         os.close(fd)
 
 
-def read_up_to(fd: int, limit_bytes: int) -> bytes:
+def read_up_to(fd: int, limit_bytes: int, chunk_bytes: int = 1024 * 1024) -> bytes:
     parts = []
     while limit_bytes > 0:
-        data = os.read(fd, min(limit_bytes, 1024 * 1024))
+        data = os.read(fd, min(limit_bytes, chunk_bytes))
         if not data:
             break
         parts.append(data)

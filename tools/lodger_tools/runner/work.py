@@ -200,7 +200,7 @@ class Work:
         self._open_pipes[fd] = kept
         self._poll.watch(fd, READABLE, lambda mask: self._read(fd))
 
-    def _read(self, fd: int) -> None:
+    def _read(self, fd: int, *, tells: bool = True) -> None:
         try:
             data = os.read(fd, READ_BYTES)
         except BlockingIOError:
@@ -220,7 +220,8 @@ class Work:
         kept.append(data)
         if self._stops_at_limit and kept is self.output and kept.total_bytes > kept.head_limit_bytes:
             self._terminate("limit")
-        self._call.changed()
+        if tells:
+            self._call.changed()
 
     def _feed_stdin(self, fd: int, data: bytes) -> None:
         os.set_blocking(fd, False)
@@ -281,12 +282,15 @@ class Work:
         if self._open_pipes and not self.ended_by:
             self._poll.drop_timer(self._timer)
             self._timer = self._poll.after(DRAIN_S, self._end)
-        # What stands in the pipes already is read at once: mostly that and the end, so that nothing is waited for.
+        # What stands in the pipes already is read at once: mostly that and the end, so that nothing is waited for, and
+        # all of it is told as one.
         for fd in tuple(self._open_pipes):
-            self._read(fd)
+            self._read(fd, tells=False)
             if fd in self._open_pipes:
-                self._read(fd)
+                self._read(fd, tells=False)
         self._maybe_end()
+        if self._call.done is None:
+            self._call.changed()
 
     def _maybe_end(self) -> None:
         if self._exit_code is None or self._call.done is not None:
