@@ -19,7 +19,17 @@ from lodger_daemon.clients.services import ClientServices
 from lodger_daemon.clients.sharing import SharedRenderer
 from lodger_daemon.identity import ConnectionId, ConversationKey
 from lodger_daemon.turns.contract import ConversationSnapshot
-from lodger_daemon.turns.core.events import DeviceStateChanged, NumberedEvent
+from lodger_daemon.turns.core.events import (
+    DeviceStateChanged,
+    LoopStatusChanged,
+    NumberedEvent,
+    RunStopped,
+    ToolCallRequested,
+    ToolEnded,
+    ToolOutput,
+    ToolStarted,
+    UsageReported,
+)
 from lodger_protocol.capabilities import Capabilities
 from lodger_protocol.limits import BUFFERED_BYTES_LIMIT, QUEUED_FRAMES_LIMIT
 from lodger_tools.json_value import JsonObject
@@ -27,11 +37,28 @@ from lodger_tools.json_value import JsonObject
 SEND_LIMIT_S: Final = 90.0
 """For some frames' way to the socket. As long as a client may leave pings unanswered before it is cut."""
 
-FRAMES_PER_LIMIT: Final = 8
-"""How many frames share one limit: the slowest reader that is kept takes one in 11 s."""
+FRAMES_PER_LIMIT: Final = 16
+"""How many frames share one limit: the slowest reader that is kept takes one in 6 s. A step with a tool's call has some
+twelve frames."""
 
 WRITE_BYTES: Final = 32 * 1024
 """So much leaves at once, and the frame that reaches it: more would copy much to save little."""
+
+GATHER_S: Final = 0.001
+"""How long frames may gather that tell of a step's work. By then what they tell of is under way: a tool's call in its
+box, a request at the model. Before, each moment spent on them would be waited for."""
+
+GATHERED: Final = (
+    LoopStatusChanged,
+    DeviceStateChanged,
+    ToolCallRequested,
+    ToolStarted,
+    ToolOutput,
+    ToolEnded,
+    UsageReported,
+    RunStopped,
+)
+"""What else there is to tell, a model's text above all, takes them along at once."""
 
 STALL_S: Final = 2.0
 """A client with too many frames waiting is cut only if it took none for so long: a model's burst of a thousand small
@@ -113,6 +140,7 @@ class ClientConnection:
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(COMMANDS_AT_ONCE)
         self._wake = asyncio.Event()
+        self._gathering: asyncio.TimerHandle | None = None
         self._drained = asyncio.Event()
         self._large = asyncio.Lock()
         self.is_open = True
@@ -161,17 +189,28 @@ class ClientConnection:
             self._queue.add_response(frame)
             self._queued()
 
-    def show(self, body: Body) -> None:
-        """Queue an event frame for this client alone."""
+    def show(self, body: Body, *, gathers: bool = False) -> None:
+        """Queue an event frame for this client alone.
+
+        Args:
+            gathers: it may wait for others, for GATHER_S.
+        """
         if self.is_open and (self.capabilities.resume or not body.beyond_v2):
             self._queue.add_body(body)
-            self._queued()
+            self._queued(gathers)
 
-    def show_device(self, key: ConversationKey, force: bool, snapshot: ConversationSnapshot | None = None) -> None:
+    def show_device(
+        self,
+        key: ConversationKey,
+        force: bool,
+        snapshot: ConversationSnapshot | None = None,
+        *,
+        gathers: bool = False,
+    ) -> None:
         """Queue the device status; unless forced it is sent only if it differs from the last this client saw."""
         if self.is_open:
             self._queue.add_device(key, force, snapshot)
-            self._queued()
+            self._queued(gathers)
 
     def announce(self, capabilities: Capabilities, name: str = "") -> None:
         """What the client says of itself."""
@@ -266,28 +305,30 @@ class ClientConnection:
 
     def _deliver(self, numbered: NumberedEvent) -> None:
         if isinstance(numbered.event, DeviceStateChanged):
-            self.show_device(numbered.conversation, force=False)
+            self.show_device(numbered.conversation, force=False, gathers=True)
             return
         body = self._renderer.body(numbered)
         if body is not None:
-            self.show(body)
+            self.show(body, gathers=isinstance(numbered.event, GATHERED))
 
     # -- sending --
 
-    def _queued(self) -> None:
+    def _queued(self, gathers: bool = False) -> None:
         if self._queue.too_many_bytes:
             self._give_up("too many bytes wait to be sent to it")
         elif self._queue.too_many_frames and self.services.clock.mono() - self._last_sent > STALL_S:
             self._give_up(f"too many frames wait to be sent to it, and it took none for {STALL_S:g} s")
-        self._wake.set()
+        if not gathers:
+            self._wake.set()
+        elif self._gathering is None:
+            self._gathering = asyncio.get_running_loop().call_later(GATHER_S, self._wake.set)
 
     async def _send_all(self) -> None:
         try:
             while self.is_open:
                 await self._wake.wait()
-                # What goes on because of what is told goes first: a tool's call waits for nobody's frames.
-                await asyncio.sleep(0)
                 self._wake.clear()
+                self._gathered()
                 # Counted from now: before, there was nothing to send.
                 self._last_sent = self.services.clock.mono()
                 await self._drain()
@@ -296,6 +337,11 @@ class ClientConnection:
             self._give_up(f"it took nothing for {SEND_LIMIT_S:g} s")
         except Exception as error:  # noqa: BLE001 - the one task loop here: any fault of a transport ends its connection
             self._give_up(f"{type(error).__name__}: {error}")
+
+    def _gathered(self) -> None:
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
 
     async def _drain(self) -> None:
         now = asyncio.get_running_loop().time
@@ -369,6 +415,7 @@ class ClientConnection:
         if not self.is_open:
             return
         self.is_open = False
+        self._gathered()
         for scope in self._scopes.values():
             scope.unsubscribe()
         self._scopes.clear()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lodger_daemon.clients import connection
 from lodger_daemon.clients.connection import FRAMES_PER_LIMIT, WRITE_BYTES
 from lodger_daemon.identity import ConversationKey, MessageId, RunId
 from lodger_daemon.store import event_rows
@@ -345,6 +346,35 @@ async def test_a_legacy_message_runs_without_an_acknowledgement(wire: WireHouse)
     await client.say(frame)
     await finished(client)
     assert not client.of("input_accepted")
+
+
+async def test_what_tells_of_a_steps_work_leaves_with_whatever_else_there_is_to_tell(
+    wire: WireHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "GATHER_S", 3600.0)
+    client = wire.client()
+    await client.ask(start(wire))
+    wire.house.models.play(calls("one"), says("done"))
+    await client.ask(message(wire, "go"))
+    await finished(client)
+    types = [frame.get("delta", {}).get("message_type") for frame in client.frames]
+    writes = [number for number, count in enumerate(client.sends) for _ in range(count)]
+    order = ["client_tool_start", "client_tool_end", "tool_return_message", "assistant_message"]
+    assert [one for one in types if one in order] == order
+    assert writes[types.index("client_tool_start")] == writes[types.index("tool_return_message")]
+
+
+async def test_what_gathers_leaves_by_itself_when_nothing_else_comes(wire: WireHouse) -> None:
+    client = wire.client()
+    await client.ask(start(wire))
+    gate = wire.house.toolbox.gates["one"] = Gate()
+    wire.house.models.play(calls("one"), says("done"))
+    await client.ask(message(wire, "go"))
+    await client.until(
+        lambda: any(f["delta"]["message_type"] == "client_tool_start" for f in client.of("stream_delta"))
+    )
+    gate.opened.set()
+    await finished(client)
 
 
 async def test_what_waits_leaves_together_up_to_a_number_and_a_size(wire: WireHouse) -> None:
