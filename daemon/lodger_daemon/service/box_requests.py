@@ -15,6 +15,7 @@ from lodger_daemon.network.core.ssh_texts import AGENT_INSIDE
 from lodger_daemon.network.network import PROXY_PORT, WITH_NETWORK, proxy_environment
 from lodger_daemon.network.ssh_files import SshFiles
 from lodger_daemon.paths import Paths
+from lodger_daemon.service.box_locale import box_locale
 from lodger_daemon.service.core.box_git import AGENT_NAME, CONFIG_INSIDE, config_text
 from lodger_daemon.service.folder_boxes import PERSON
 from lodger_daemon.service.installation import installation_folders
@@ -35,7 +36,7 @@ _SYSTEM_PATH: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/b
 _TOOLCHAINS: Final = (".local/bin", ".cargo/bin", ".volta/bin", ".deno/bin", ".bun/bin", ".pyenv/shims", "go/bin")
 _OWN_GIT: Final = (BoxProfile.GUARD, BoxProfile.MEMORY_WORKER)
 """Git there is the daemon's, which says all it needs itself."""
-_PASSED_ON: Final = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "COLORTERM")
+_PASSED_ON: Final = ("TZ", "TERM", "COLORTERM")
 
 
 class BoxRequests:
@@ -166,9 +167,9 @@ class BoxRequests:
         home = self._paths.home
         toolchains = [str(home / name) for name in _TOOLCHAINS if (home / name).is_dir()]
         environment = {name: self._environment[name] for name in _PASSED_ON if name in self._environment}
-        environment.setdefault("LANG", "C.UTF-8")
         return {
             **environment,
+            **box_locale(self._environment),
             "HOME": str(home),
             "PATH": ":".join((*toolchains, *_SYSTEM_PATH)),
             "USER": self.user().name,
