@@ -12,6 +12,7 @@ from lodger_tools.runner.preview import hunks
 from lodger_tools.runner.read_file import read_file
 from lodger_tools.runner.read_head import read_head
 from lodger_tools.runner.search_files import search_in_process, search_one_file
+from lodger_tools.runner.text_files import place_of
 from lodger_tools.runner.write_file import write_file
 
 Seen = dict[str, tuple[int, int]]
@@ -111,6 +112,33 @@ def test_edit_keeps_each_line_end_and_refuses_other_encodings(tmp_path: Path) ->
     file.write_bytes(b"caf\xe9\n")
     with pytest.raises(FileRefused, match=r"not UTF-8 text .byte 3 is 0xe9"):
         edit_file({}, str(file), "caf", "x", False, None)
+
+
+@pytest.mark.parametrize("way", ["a", "./a", "link", "folder-link/a", "folder-link/../a", "chain"])
+def test_a_file_is_the_same_by_whatever_way_it_is_read(tmp_path: Path, way: str) -> None:
+    file = tmp_path / "a"
+    file.write_text("one\n")
+    (tmp_path / "link").symlink_to("a")
+    (tmp_path / "chain").symlink_to(tmp_path / "link")
+    (tmp_path / "real-folder").mkdir()
+    (tmp_path / "real-folder/a").symlink_to("../a")
+    (tmp_path / "folder-link").symlink_to("real-folder")
+    seen: Seen = {}
+    read_file(seen, str(tmp_path / way), 1, 10)
+    assert list(seen) == [str(file.resolve())]
+    file.write_text("another\n")
+    with pytest.raises(FileRefused, match="changed since"):
+        edit_file(seen, str(file), "another", "x", False, None)
+
+
+def test_a_file_that_goes_while_it_is_read_is_known_by_its_path(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one\n")
+    fd = os.open(tmp_path / "a", os.O_RDONLY)
+    assert place_of(fd, str(tmp_path / "a")) == str((tmp_path / "a").resolve())
+    (tmp_path / "a").unlink()
+    assert place_of(fd, str(tmp_path / "a")) == str((tmp_path / "a").resolve())
+    os.close(fd)
+    assert place_of(fd, str(tmp_path / "b")) == str((tmp_path / "b").resolve()), "nothing is open under that number"
 
 
 @pytest.mark.parametrize(
