@@ -1,13 +1,10 @@
-"""Requests to providers that speak one of our two dialects: httpx, one warm client per address."""
+"""Requests to providers that speak one of our two dialects, by one warm client per address."""
 
 import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from functools import lru_cache
 from typing import Final
-
-import httpx
 
 from lodger_daemon.models.contract import FailureKind, ModelFailure
 from lodger_daemon.models.core.adapting import refused_field, without
@@ -18,13 +15,11 @@ from lodger_daemon.models.core.json_fields import parse_object
 from lodger_daemon.models.core.model_lists import listed_models
 from lodger_daemon.models.core.providers import Dialect, Provider
 from lodger_daemon.models.keys import KeyRefused, KeyStore
+from lodger_daemon.models.worker.http_client import Answer, HttpClient, HttpFault, HttpTimeout
 from lodger_daemon.models.worker.local_windows import ask_windows
 from lodger_daemon.models.worker.outbox import Outbox
 
-_CONNECT_LIMIT_S: Final = 10.0
-_WRITE_LIMIT_S: Final = 60.0
 _LIST_LIMIT_S: Final = 5.0
-_KEEP_WARM_S: Final = 120.0
 _TAIL_LIMIT_S: Final = 1.0
 """How long the end of an answered request is waited for, so that its connection can be used again."""
 _WHOLE_LIMIT_BYTES: Final = 32 * 1024 * 1024
@@ -39,7 +34,7 @@ class HttpCaller:
 
     def __init__(self, keys: KeyStore) -> None:
         self._keys = keys
-        self._clients: dict[str, httpx.AsyncClient] = {}
+        self._clients: dict[str, HttpClient] = {}
         self._headers: dict[str, dict[str, str]] = {}
         self._refused: dict[tuple[str, str], tuple[str, ...]] = {}
         """Fields of a request that a server, for a model, does not take."""
@@ -48,14 +43,12 @@ class HttpCaller:
         provider = order.provider
         headers = await self._headers_for(provider)
         tail = "/v1/messages" if provider.dialect is Dialect.ANTHROPIC else "/chat/completions"
-        client, url = self._client(provider), _parsed(provider.base_url + tail)
         place = (provider.base_url, order.model)
         refused = self._refused.get(place, ())
         while True:
             fitting = _fitting(body, refused)
             try:
-                request = client.build_request("POST", url, content=fitting, headers=headers)
-                await self._attempt(client, request, provider, put, outbox)
+                await self._attempt(provider, tail, headers, fitting, put, outbox)
                 return
             except ModelFailure as failure:
                 field = refused_field(parse_object(fitting) or {}, failure)
@@ -65,9 +58,10 @@ class HttpCaller:
 
     async def _attempt(
         self,
-        client: httpx.AsyncClient,
-        request: httpx.Request,
         provider: Provider,
+        tail: str,
+        headers: dict[str, str],
+        body: bytes,
         put: Callable[[Report], None],
         outbox: Outbox,
     ) -> None:
@@ -80,12 +74,12 @@ class HttpCaller:
             put(report)
 
         try:
-            response = await self._send(client, request)
+            answer = await self._client(provider).ask("POST", provider.base_url + tail, headers, body)
             try:
-                await _pass_on(response, decoder_for(provider, f"{time.time_ns():x}"), put_seen, outbox)
+                await _pass_on(answer, decoder_for(provider, f"{time.time_ns():x}"), put_seen, outbox)
             finally:
-                await response.aclose()
-        except httpx.HTTPError as fault:
+                await answer.aclose()
+        except HttpFault as fault:
             raise _network_failure(fault, provider, seen) from None
 
     async def list_models(self, order: ListOrder) -> tuple[ListedModel, ...]:
@@ -95,12 +89,15 @@ class HttpCaller:
         try:
             client = self._client(provider)
             async with asyncio.timeout(_LIST_LIMIT_S):
-                async with client.stream("GET", provider.base_url + tail, headers=headers) as response:
-                    body = await _read_limited(response.aiter_bytes(), _WHOLE_LIMIT_BYTES)
-        except (httpx.HTTPError, TimeoutError) as fault:
+                answer = await client.ask("GET", provider.base_url + tail, headers)
+                try:
+                    body = await _read_limited(answer.pieces(), _WHOLE_LIMIT_BYTES)
+                finally:
+                    await answer.aclose()
+        except (HttpFault, TimeoutError) as fault:
             raise _network_failure(fault, provider, False) from None
-        if response.status_code != 200:
-            failure = failure_of_response(response.status_code, response.headers, body, time.time())
+        if answer.status != 200:
+            failure = failure_of_response(answer.status, answer.headers, body, time.time())
             raise _without_key(failure, headers)
         models = listed_models(parse_object(body) or {})
         # Providers of the world have no such routes, and the table knows their models.
@@ -116,25 +113,11 @@ class HttpCaller:
         for client in self._clients.values():
             await client.aclose()
 
-    async def _send(self, client: httpx.AsyncClient, request: httpx.Request) -> httpx.Response:
-        try:
-            return await client.send(request, stream=True)
-        except httpx.RemoteProtocolError:
-            # A kept connection that the server closed at this very moment: nothing was answered, so ask once more.
-            return await client.send(request, stream=True)
-
-    def _client(self, provider: Provider) -> httpx.AsyncClient:
+    def _client(self, provider: Provider) -> HttpClient:
+        """Raises: HttpFault."""
         client = self._clients.get(provider.base_url)
         if client is None:
-            read_s = provider.read_timeout_s
-            client = httpx.AsyncClient(
-                timeout=httpx.Timeout(read_s, connect=_CONNECT_LIMIT_S, write=_WRITE_LIMIT_S, pool=None),
-                limits=httpx.Limits(max_connections=None, keepalive_expiry=_KEEP_WARM_S),
-                # The certificates of the world cost 6 MB and 30 ms; plain http has no use for them.
-                verify=provider.base_url.startswith("https:"),
-                trust_env=not provider.is_loopback,
-            )
-            self._clients[provider.base_url] = client
+            client = self._clients[provider.base_url] = HttpClient(provider.base_url, provider.read_timeout_s)
         return client
 
     async def _headers_for(self, provider: Provider) -> dict[str, str]:
@@ -151,12 +134,6 @@ class HttpCaller:
         return known
 
 
-@lru_cache(maxsize=64)
-def _parsed(url: str) -> httpx.URL:
-    """The client would parse it anew for every request, which costs a tenth of a millisecond."""
-    return httpx.URL(url)
-
-
 def _headers(dialect: Dialect, key: str) -> dict[str, str]:
     # Compressed streams arrive late, and a few bytes of one may stand for gigabytes.
     headers = {"content-type": "application/json", "user-agent": "lodger", "accept-encoding": "identity"}
@@ -169,13 +146,11 @@ def _headers(dialect: Dialect, key: str) -> dict[str, str]:
     return headers
 
 
-async def _pass_on(
-    response: httpx.Response, decoder: StreamDecoder, put: Callable[[Report], None], outbox: Outbox
-) -> None:
-    if response.status_code != 200:
-        body = await _read_limited(response.aiter_bytes(), BODY_LIMIT_BYTES)
-        raise failure_of_response(response.status_code, response.headers, body, time.time())
-    first, pieces = await _begun(response.aiter_bytes())
+async def _pass_on(answer: Answer, decoder: StreamDecoder, put: Callable[[Report], None], outbox: Outbox) -> None:
+    if answer.status != 200:
+        body = await _read_limited(answer.pieces(), BODY_LIMIT_BYTES)
+        raise failure_of_response(answer.status, answer.headers, body, time.time())
+    first, pieces = await _begun(answer.pieces())
     # What it is stands in its first character; headers say "text/html" of streams and "event-stream" of objects.
     if first.lstrip()[:1] == b"{":
         for chunk in decoder.whole(await _read_limited(pieces, _WHOLE_LIMIT_BYTES)):
@@ -197,7 +172,7 @@ async def _pass_on(
         async with asyncio.timeout(_TAIL_LIMIT_S):
             async for _ in pieces:
                 pass
-    except (TimeoutError, httpx.HTTPError):
+    except (TimeoutError, HttpFault):
         # The answer is complete; only the connection cannot be kept.
         return
 
@@ -237,11 +212,11 @@ async def _read_limited(pieces: AsyncIterator[bytes], limit_bytes: int) -> bytes
     return bytes(body)
 
 
-def _network_failure(fault: httpx.HTTPError | TimeoutError, provider: Provider, output_seen: bool) -> ModelFailure:
+def _network_failure(fault: HttpFault | TimeoutError, provider: Provider, output_seen: bool) -> ModelFailure:
     where = f"{provider.name} at {provider.base_url}"
-    if isinstance(fault, httpx.TimeoutException | TimeoutError):
+    if isinstance(fault, HttpTimeout | TimeoutError):
         return ModelFailure(FailureKind.TIMEOUT, f"{where} did not answer in time.", output_seen=output_seen)
-    words = str(fault) or type(fault).__name__
+    words = str(fault)
     if output_seen:
         return ModelFailure(FailureKind.CUT_SHORT, f"{where} broke off: {words}", output_seen=True)
     return ModelFailure(FailureKind.NETWORK, f"{where} cannot be reached: {words}")

@@ -1,9 +1,8 @@
 """Asks a server what its model list left out: how much each model reads."""
 
 import asyncio
+import json
 from typing import Final
-
-import httpx
 
 from lodger_daemon.models.core.failures import BODY_LIMIT_BYTES
 from lodger_daemon.models.core.frames import ListedModel
@@ -16,6 +15,7 @@ from lodger_daemon.models.core.window_answers import (
     with_windows,
 )
 from lodger_daemon.models.core.windows import LOCAL
+from lodger_daemon.models.worker.http_client import HttpClient, HttpFault
 from lodger_tools.json_value import JsonObject
 
 LIMIT_S: Final = 2.0
@@ -24,7 +24,7 @@ _MODELS_ASKED: Final = 32
 
 
 async def ask_windows(
-    client: httpx.AsyncClient, base_url: str, headers: dict[str, str], models: tuple[ListedModel, ...]
+    client: HttpClient, base_url: str, headers: dict[str, str], models: tuple[ListedModel, ...]
 ) -> tuple[ListedModel, ...]:
     """The models with what could be learned; as they were where nobody knows."""
     asking = _Asking(client, base_url.removesuffix("/v1"), headers)
@@ -47,7 +47,7 @@ async def ask_windows(
 
 
 class _Asking:
-    def __init__(self, client: httpx.AsyncClient, root: str, headers: dict[str, str]) -> None:
+    def __init__(self, client: HttpClient, root: str, headers: dict[str, str]) -> None:
         self._client = client
         self._root = root
         self._headers = headers
@@ -61,16 +61,16 @@ class _Asking:
     async def _ask(self, method: str, path: str, body: JsonObject | None) -> JsonObject:
         """Empty for anything but a good answer: most servers have most of these routes not."""
         try:
-            request = self._client.build_request(method, self._root + path, json=body, headers=self._headers)
-            response = await self._client.send(request, stream=True)
+            sent = json.dumps(body).encode() if body is not None else None
+            response = await self._client.ask(method, self._root + path, self._headers, sent)
             try:
                 answer = b""
-                async for piece in response.aiter_bytes():
+                async for piece in response.pieces():
                     answer += piece
                     if len(answer) > BODY_LIMIT_BYTES:
                         return {}
             finally:
                 await response.aclose()
-        except httpx.HTTPError:
+        except HttpFault:
             return {}
-        return (parse_object(answer) or {}) if response.status_code == 200 else {}
+        return (parse_object(answer) or {}) if response.status == 200 else {}

@@ -41,18 +41,19 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @asynccontextmanager
-async def serving(answer: Answer) -> AsyncIterator[int]:
+async def serving(answer: Answer, context: ssl.SSLContext | None = None, reads_body: bool = True) -> AsyncIterator[int]:
     """The port of a server that reads each request and leaves the rest to `answer`."""
 
     async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while not writer.is_closing():
                 head = await reader.readuntil(b"\r\n\r\n")
-                await reader.readexactly(length_of(head))
+                if reads_body:
+                    await reader.readexactly(length_of(head))
                 await answer(head, reader, writer)
         writer.close()
 
-    server = await asyncio.start_server(connection, "127.0.0.1", 0, limit=HEAD_LIMIT_BYTES)
+    server = await asyncio.start_server(connection, "127.0.0.1", 0, limit=HEAD_LIMIT_BYTES, ssl=context)
     async with server:
         yield server.sockets[0].getsockname()[1]
 
@@ -201,7 +202,7 @@ async def test_a_small_answer_does_not_unfold_in_memory(tmp_path: Path) -> None:
         assert "16 MiB" in found.message
         (pid,) = models.worker_pids()
         (most,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
-    assert int(most.split()[1]) < 160 * 1024
+    assert int(most.split()[1]) < 80 * 1024
 
 
 async def test_a_proxy_is_asked_for_what_is_elsewhere(tmp_path: Path) -> None:
@@ -243,9 +244,83 @@ async def test_a_name_in_the_address_is_told_and_one_in_netrc_is_not(tmp_path: P
     assert said == [None, f"Bearer {KEY}", basic, basic]
 
 
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "http://", "http://127.0.0.1:none"])
+async def test_a_proxy_that_cannot_be_used_is_told(tmp_path: Path, proxy: str) -> None:
+    async with asking(tmp_path, "http://provider.invalid", all_proxy=proxy) as models:
+        found = await failure(models, scripted("openai/x", {}))
+    assert found.kind is FailureKind.NETWORK
+    assert "openai at http://provider.invalid/v1 cannot be reached: " in found.message
+
+
+async def test_letters_that_http_does_not_know_are_written_as_it_wants(tmp_path: Path) -> None:
+    heads: list[bytes] = []
+
+    async def answer(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(head)
+        writer.write(good(WHOLE))
+
+    async with serving(answer) as port:
+        proxy = {"http_proxy": f"http://127.0.0.1:{port}"}
+        async with asking(tmp_path, "http://Büro.invalid:8000/my models/%41", **proxy) as models:
+            await collect(models, scripted("openai/x", {}))
+    assert heads[0].split(b" ")[1] == b"http://xn--bro-hoa.invalid:8000/my%20models/%41/v1/chat/completions"
+    assert dict(fields_of(heads[0]))["host"] == "xn--bro-hoa.invalid:8000"
+
+
+async def test_a_large_request_arrives_whole_at_a_slow_server(tmp_path: Path) -> None:
+    lengths: list[int] = []
+
+    async def answer(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lengths.append(length_of(head))
+        writer.write(good(WHOLE))
+
+    # The server reads no more than twice its limit ahead, so the worker has to wait for it again and again.
+    async with serving(answer) as port, asking(tmp_path, f"http://127.0.0.1:{port}") as models:
+        asked = scripted("openai/x", {}, "x" * 8 * 1024 * 1024)
+        assert texts(await collect(models, asked)) == "hello"
+    assert lengths[0] > 8 * 1024 * 1024
+
+
+async def test_a_turn_is_aborted_while_its_request_is_written(tmp_path: Path) -> None:
+    got, is_asked, is_left, is_over = 0, asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def answer(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Of a server that reads no body before the turn is over."""
+        nonlocal got
+        is_asked.set()
+        await is_left.wait()
+        while piece := await reader.read(HEAD_LIMIT_BYTES):
+            got += len(piece)
+        is_over.set()
+        writer.close()
+
+    large = "x" * 24 * 1024 * 1024
+    async with serving(answer, reads_body=False) as port, asking(tmp_path, f"http://127.0.0.1:{port}") as models:
+        turn = asyncio.create_task(collect(models, scripted("openai/x", {}, large)))
+        await asyncio.wait_for(is_asked.wait(), LIMIT_S)
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        # The worker has heard of it when it answers the next one.
+        await collect(models, scripted("practice/practice", {}))
+        is_left.set()
+        await asyncio.wait_for(is_over.wait(), LIMIT_S)
+    assert 0 < got < len(large)
+
+
+async def test_a_broken_compression_is_a_failure(tmp_path: Path) -> None:
+    async def answer(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(good(b"no gzip at all", "Content-Encoding: gzip"))
+
+    async with serving(answer) as port, asking(tmp_path, f"http://127.0.0.1:{port}") as models:
+        assert (await failure(models, scripted("openai/x", {}))).kind is FailureKind.NETWORK
+
+
 @asynccontextmanager
-async def tls_behind_a_proxy(certificate: Path, key: Path, targets: list[bytes]) -> AsyncIterator[int]:
-    """The port of a proxy whose every tunnel ends at one TLS server."""
+async def tls_behind_a_proxy(
+    certificate: Path, key: Path, targets: list[bytes], *, is_safe: bool = False
+) -> AsyncIterator[int]:
+    """The port of a proxy, itself behind TLS or not, whose every tunnel ends at one TLS server."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
 
@@ -258,15 +333,22 @@ async def tls_behind_a_proxy(certificate: Path, key: Path, targets: list[bytes])
         else:
             writer.write(good(WHOLE))
 
-    async with serving(answer) as port:
+    async with serving(answer, context if is_safe else None) as port:
         yield port
 
 
-async def test_a_certificate_is_believed_when_the_person_says_so(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+async def certificate_for(folder: Path) -> tuple[Path, Path]:
+    """Of `provider.invalid` and of this machine, with its key."""
+    certificate, key = folder / "cert.pem", folder / "key.pem"
     words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=provider.invalid"]
-    words += ["-addext", "subjectAltName=DNS:provider.invalid", "-keyout", str(key), "-out", str(certificate)]
+    words += ["-addext", "subjectAltName=DNS:provider.invalid,IP:127.0.0.1"]
+    words += ["-keyout", str(key), "-out", str(certificate)]
     await asyncio.to_thread(subprocess.run, words, check=True, capture_output=True)
+    return certificate, key
+
+
+async def test_a_certificate_is_believed_when_the_person_says_so(tmp_path: Path) -> None:
+    certificate, key = await certificate_for(tmp_path)
     targets: list[bytes] = []
     async with tls_behind_a_proxy(certificate, key, targets) as port:
         proxy = {"https_proxy": f"http://127.0.0.1:{port}"}
@@ -281,3 +363,16 @@ async def test_a_certificate_is_believed_when_the_person_says_so(tmp_path: Path)
         async with asking(tmp_path, "https://other.invalid", SSL_CERT_FILE=str(certificate), **proxy) as models:
             found = await failure(models, scripted("openai/x", {}))
         assert "certificate verify failed" in found.message
+
+
+async def test_a_tunnel_through_a_proxy_that_is_spoken_to_by_tls_itself(tmp_path: Path) -> None:
+    certificate, key = await certificate_for(tmp_path)
+    targets: list[bytes] = []
+    async with tls_behind_a_proxy(certificate, key, targets, is_safe=True) as port:
+        environment = {"https_proxy": f"https://127.0.0.1:{port}", "SSL_CERT_FILE": str(certificate)}
+        async with asking(tmp_path, "https://provider.invalid", **environment) as models:
+            for _ in range(2):
+                assert texts(await collect(models, scripted("openai/x", {}))) == "hello"
+            asked = scripted("openai/x", {}, "x" * 1024 * 1024)
+            assert texts(await collect(models, asked)) == "hello"
+    assert targets == [b"provider.invalid:443"]
