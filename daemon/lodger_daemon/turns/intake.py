@@ -162,9 +162,10 @@ class Intake:
                 return Accepted(known.disposition, resent=True)
             case inbox_rows.ItemAccepted(stored, dropped):
                 loop = asyncio.get_running_loop()
-                # The acknowledgement goes out before the first event of the turn.
+                # The acknowledgement goes out before the first event of the turn; for one that begins now a round of
+                # the loop earlier, so that it does not wait for what the turn shows first.
                 if turn_id is not None:
-                    loop.call_soon(actor.begin, turn_id, stored)
+                    loop.call_soon(loop.call_soon, actor.begin, turn_id, stored)
                 else:
                     removed = tuple(QueueRemoval(item.client_message_id, "cancelled") for item in dropped)
                     actor.expect()

@@ -1,6 +1,7 @@
 """What must come before what: acknowledgements, answers, replays, inputs of one conversation."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,16 @@ async def test_nothing_is_acknowledged_before_it_is_stored(wire: WireHouse) -> N
     assert not client.of("input_accepted")
     door.opened.set()
     await client.until(lambda: bool(client.of("input_accepted")))
+
+
+async def test_an_acknowledgement_does_not_wait_for_what_its_turn_shows(wire: WireHouse) -> None:
+    """It leaves alone: what would go along with it would have to be made first."""
+    client = wire.client()
+    await client.ask(start(wire))
+    await client.ask(message(wire, "one"))
+    await finished(client)
+    place = client.outline().index("input_accepted")
+    assert {place, place + 1} <= {*itertools.accumulate(client.sends)}
 
 
 async def test_inputs_of_one_conversation_keep_their_order(wire: WireHouse) -> None:
