@@ -40,12 +40,12 @@ class Asking:
 
 def ask(asking: Asking) -> None:
     """Run one turn and end the process with its exit code."""
-    check_mode(asking.mode, as_json=asking.as_json)
+    check_mode(asking.mode)
     message = Message(_text(asking.text), read_images(asking.images), asking.max_turns)
     try:
         result = asyncio.run(_ask(asking, message))
     except (WireError, StartError) as error:
-        fail(str(error), failure_code(error, Exit.REFUSED), as_json=asking.as_json)
+        fail(str(error), failure_code(error, Exit.REFUSED))
     except KeyboardInterrupt:
         raise SystemExit(int(Exit.INTERRUPTED)) from None
     raise SystemExit(int(result.exit_code))

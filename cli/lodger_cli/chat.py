@@ -18,7 +18,7 @@ from lodger_cli.questions import ask_person
 from lodger_cli.runtime import RuntimeWish, check_mode, open_runtime
 from lodger_cli.terminal import Exit, fail, failure_code, for_terminal, note, say_json, write_out
 from lodger_cli.turn import Message, TurnDriver
-from lodger_cli.wire import WireClient, WireError
+from lodger_cli.wire import Refused, WireClient, WireError
 
 HISTORY_FILE = "chat-history"
 HUB_ANSWER_LIMIT_BYTES = 4 * 1024 * 1024
@@ -37,12 +37,12 @@ class Chatting:
 
 def chat(chatting: Chatting) -> None:
     """Talk until the person leaves or the input ends, and end the process with its exit code."""
-    check_mode(chatting.mode, as_json=chatting.as_json)
+    check_mode(chatting.mode)
     in_terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)) and not chatting.as_json
     try:
         left = asyncio.run(_in_terminal(chatting) if in_terminal else _line_by_line(chatting))
     except (WireError, StartError) as error:
-        fail(str(error), failure_code(error, Exit.REFUSED), as_json=chatting.as_json)
+        fail(str(error), failure_code(error, Exit.REFUSED))
     except KeyboardInterrupt:
         note("")
         left = True
@@ -127,7 +127,7 @@ def _find_machine(hub: HubPlace, name: str, own_id: str = "") -> str | None:
     """The connection id of the machine named (by name or device id), without a name of the one with `own_id`, without
     either of any; None when there is none or the hub does not answer.
 
-    Raises: WireError naming the machines there are.
+    Raises: Refused or, when it is not online, WireError; both name the machines that are.
     """
     request = urllib.request.Request(  # noqa: S310 - the address is our own hub's
         f"{hub.url}/v1/environments?limit=100", headers={"Authorization": f"Bearer {hub.client_token}"}
@@ -143,6 +143,8 @@ def _find_machine(hub: HubPlace, name: str, own_id: str = "") -> str | None:
     chosen = [found for found in online if not wanted or wanted in (found["connectionName"], found["deviceId"])]
     if name and len(chosen) != 1:
         names = ", ".join(f"{found['connectionName']} ({found['deviceId']})" for found in online) or "none"
-        trouble = f"several machines are called {name}; say the id" if chosen else f"no machine called {name} is online"
-        raise WireError(f"{trouble}. Online: {names}")
+        if any(name in (found["connectionName"], found["deviceId"]) for found in listed["connections"]) and not chosen:
+            raise WireError(f"{name} is not online. Online: {names}")
+        trouble = f"several machines are called {name}; say the id" if chosen else f"no machine is called {name}"
+        raise Refused(f"{trouble}. Online: {names}")
     return str(chosen[0]["connectionId"]) if chosen else None

@@ -35,11 +35,11 @@ def connect(provider: str, described: dict[str, str], *, api_key_file: str, remo
     try:
         answer, handles = asyncio.run(_change(frame))
     except (WireError, StartError) as error:
-        fail(str(error), Exit.UNREACHABLE, as_json=as_json)
+        fail(str(error), Exit.UNREACHABLE)
     if not answer.get("success"):
-        fail(answer.get("error") or "it was not accepted", as_json=as_json)
+        fail(answer.get("error") or "it was not accepted")
     if remove and not answer.get("models_may_have_changed"):
-        fail(f"{provider} was not connected with `lodger connect`, so nothing was forgotten", as_json=as_json)
+        fail(f"{provider} was not connected with `lodger connect`, so nothing was forgotten")
     own = [handle for handle in handles if handle.startswith(f"{provider}/")]
     if as_json:
         say_json({"provider": provider, "connected": not remove, "models": own})
@@ -92,9 +92,9 @@ def models(*, as_json: bool) -> None:
     try:
         answer = asyncio.run(_request({"type": "list_models", "force": True}))
     except (WireError, StartError) as error:
-        fail(str(error), Exit.UNREACHABLE, as_json=as_json)
+        fail(str(error), Exit.UNREACHABLE)
     if not answer.get("success"):
-        fail(answer.get("error") or "the models could not be listed", as_json=as_json)
+        fail(answer.get("error") or "the models could not be listed")
     entries = answer.get("entries") or []
     if as_json:
         say_json(entries)

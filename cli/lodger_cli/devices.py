@@ -16,8 +16,8 @@ OWN: Final = {"machine": "own-machine", "client": "own-client"}
 
 
 def list_devices(*, as_json: bool) -> None:
-    hub = _hub(as_json=as_json)
-    devices = _ask(hub, "GET", "/v1/devices", as_json=as_json)["devices"]
+    hub = _hub()
+    devices = _ask(hub, "GET", "/v1/devices")["devices"]
     if as_json:
         say_json(devices)
         return
@@ -33,9 +33,9 @@ def list_devices(*, as_json: bool) -> None:
 
 
 def revoke(wanted: str, *, as_json: bool) -> None:
-    hub = _hub(as_json=as_json)
-    device = _find(hub, wanted, as_json=as_json)
-    _ask(hub, "DELETE", f"/v1/devices/{_quoted(device['id'])}", as_json=as_json)
+    hub = _hub()
+    device = _find(hub, wanted)
+    _ask(hub, "DELETE", f"/v1/devices/{_quoted(device['id'])}")
     if as_json:
         say_json({"type": "revoked", "id": device["id"], "name": device["name"]})
     else:
@@ -44,9 +44,9 @@ def revoke(wanted: str, *, as_json: bool) -> None:
 
 
 def rotate(wanted: str, *, as_json: bool) -> None:
-    hub = _hub(as_json=as_json)
-    device = _find(hub, OWN.get(wanted, wanted), as_json=as_json)
-    answer = _ask(hub, "POST", f"/v1/devices/{_quoted(device['id'])}/rotate", as_json=as_json)
+    hub = _hub()
+    device = _find(hub, OWN.get(wanted, wanted))
+    answer = _ask(hub, "POST", f"/v1/devices/{_quoted(device['id'])}/rotate")
     if as_json:
         say_json({"type": "rotated", **answer})
     elif answer["token"] is not None:
@@ -59,9 +59,9 @@ def rotate(wanted: str, *, as_json: bool) -> None:
 
 def release(wanted: str, *, as_json: bool) -> None:
     """Let another token have a machine's id: for one that was set up anew, or took another's place on purpose."""
-    hub = _hub(as_json=as_json)
-    machine = _find_machine(hub, wanted, as_json=as_json)
-    _ask(hub, "POST", f"/v1/machines/{_quoted(machine['deviceId'])}/release", as_json=as_json)
+    hub = _hub()
+    machine = _find_machine(hub, wanted)
+    _ask(hub, "POST", f"/v1/machines/{_quoted(machine['deviceId'])}/release")
     if as_json:
         say_json({"type": "released", "machine_id": machine["deviceId"], "name": machine["connectionName"]})
     else:
@@ -69,43 +69,43 @@ def release(wanted: str, *, as_json: bool) -> None:
         say(f"{plain(machine['connectionName'])} is released: the next machine that comes under its id has it.")
 
 
-def _find_machine(hub: HubApi, wanted: str, *, as_json: bool) -> Device:
+def _find_machine(hub: HubApi, wanted: str) -> Device:
     """By its id, or by a name that only one machine has."""
-    machines: list[Device] = _ask(hub, "GET", "/v1/environments?limit=200", as_json=as_json)["connections"]
+    machines: list[Device] = _ask(hub, "GET", "/v1/environments?limit=200")["connections"]
     found = [one for one in machines if one["deviceId"] == wanted] or [
         one for one in machines if one["connectionName"] == wanted
     ]
     if len(found) != 1:
         how_many = "no machine" if not found else f"{len(found)} machines"
         shown = ", ".join(f"{one['connectionName']} ({one['deviceId']})" for one in machines) or "none"
-        fail(f"{how_many} called {wanted!r}; the hub knows {shown}", Exit.USAGE, as_json=as_json)
+        fail(f"{how_many} called {wanted!r}; the hub knows {shown}")
     return found[0]
 
 
-def _find(hub: HubApi, wanted: str, *, as_json: bool) -> Device:
+def _find(hub: HubApi, wanted: str) -> Device:
     """By id, or by a name that only one device has."""
-    devices: list[Device] = _ask(hub, "GET", "/v1/devices", as_json=as_json)["devices"]
+    devices: list[Device] = _ask(hub, "GET", "/v1/devices")["devices"]
     found = [device for device in devices if device["id"] == wanted] or [
         device for device in devices if device["name"] == wanted
     ]
     if len(found) != 1:
         how_many = "no device" if not found else f"{len(found)} devices"
-        fail(f"{how_many} called {wanted!r}: `lodger devices list` shows each with its id", Exit.USAGE, as_json=as_json)
+        fail(f"{how_many} called {wanted!r}: `lodger devices list` shows each with its id")
     return found[0]
 
 
-def _hub(*, as_json: bool) -> HubApi:
+def _hub() -> HubApi:
     try:
         return hub_of_this_machine()
     except WireError as error:
-        fail(str(error), Exit.UNREACHABLE, as_json=as_json)
+        fail(str(error), Exit.UNREACHABLE)
 
 
-def _ask(hub: HubApi, method: str, path: str, *, as_json: bool) -> dict[str, Any]:
+def _ask(hub: HubApi, method: str, path: str) -> dict[str, Any]:
     try:
         return hub.ask(method, path)
     except WireError as error:
-        fail(str(error), failure_code(error), as_json=as_json)
+        fail(str(error), failure_code(error))
 
 
 def _quoted(device_id: str) -> str:

@@ -22,7 +22,7 @@ def join(url: str, code: str, *, fingerprint: str, as_json: bool) -> None:
     keep the certificate that has it: nothing else is believed about this hub from then on."""
     base = url.split("#")[0].rstrip("/")
     if not _is_safe(base):
-        fail(f"{base} would carry the token in the clear; use its https address", Exit.USAGE, as_json=as_json)
+        fail(f"{base} would carry the token in the clear; use its https address", Exit.USAGE)
     where = paths()
     file = where.config / TOKEN_FILE
     ca_file = where.config / CERTIFICATE_FILE if fingerprint else None
@@ -31,9 +31,9 @@ def join(url: str, code: str, *, fingerprint: str, as_json: bool) -> None:
             _write_private(ca_file, fetch_certificate(base, fingerprint))
         given = ask_hub(base, "", "POST", "/v1/pair", {"code": code, "name": socket.gethostname()}, ca_file)
     except WireError as error:
-        fail(str(error), failure_code(error), as_json=as_json)
+        fail(str(error), failure_code(error))
     if given.get("role") != "machine":
-        fail("this code is for a phone; `lodger pair --machine` shows one for a machine", as_json=as_json)
+        fail("this code is for a phone; `lodger pair --machine` shows one for a machine")
     _write_private(file, f"{given['token']}\n")
     if as_json:
         joined = {"type": "joined", "url": base, "token_file": str(file), "device_id": given["device_id"]}

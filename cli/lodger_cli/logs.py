@@ -46,9 +46,9 @@ def logs(*, part: str, lines: int, follow: bool, as_json: bool) -> None:
     show = _Shown(as_json, with_part=len(wanted) > 1)
     try:
         with contextlib.closing(sources):
-            _follow(sources, lines, show) if follow else _show_last(sources, lines, show, as_json)
+            _follow(sources, lines, show) if follow else _show_last(sources, lines, show)
     except JournalAway as error:
-        fail(f"the journal cannot be read: {error}", Exit.UNREACHABLE, as_json=as_json)
+        fail(f"the journal cannot be read: {error}", Exit.UNREACHABLE)
     except KeyboardInterrupt:
         raise SystemExit(int(Exit.INTERRUPTED)) from None
 
@@ -83,12 +83,12 @@ def find_sources(parts: list[Part]) -> Sources:
     return Sources(files, tuple(Journal(scope, of_scope) for scope, of_scope in journals.items()))
 
 
-def _show_last(sources: Sources, lines: int, show: _Shown, as_json: bool) -> None:
+def _show_last(sources: Sources, lines: int, show: _Shown) -> None:
     records = [*_last_of_files(sources, lines)]
     for journal in sources.journals:
         records += journal.last(lines)
     if not records:
-        fail("nothing was logged there yet", Exit.UNREACHABLE, as_json=as_json)
+        fail("nothing was logged there yet", Exit.UNREACHABLE)
     for record in latest(records, lines):
         show(record)
 

@@ -1,9 +1,11 @@
 """`lodger`: the command line. Each command's work is imported when it is called, so that every one starts fast."""
 
-from typing import Annotated
+import sys
+from typing import Annotated, Final, cast
 
 import typer
 
+from lodger_cli.for_programs import is_typed_in
 from lodger_cli.hub_options import HubReach, with_hub_reach
 from lodger_cli.memory_commands import memory
 from lodger_cli.options import (
@@ -11,6 +13,8 @@ from lodger_cli.options import (
     Conversation,
     Folder,
     Json,
+    JsonFrames,
+    JsonRecords,
     LogFile,
     Model,
     PermissionMode,
@@ -259,7 +263,7 @@ def chat(
     machine: Annotated[
         str, typer.Option(metavar="NAME", help="Another of your machines, by name or id; without it this one.")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print every frame as a line of JSON.")] = False,
+    as_json: JsonFrames = False,
 ) -> None:
     """Talk to the agent in the terminal."""
     from lodger_cli.chat import Chatting
@@ -292,7 +296,7 @@ def logs(
     part: Annotated[str, typer.Option(metavar="PART", help="`daemon` or `hub`; without it both.")] = "",
     lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=0, help="How many at the most.")] = 50,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print each record as a line of JSON.")] = False,
+    as_json: JsonRecords = False,
 ) -> None:
     """Show what daemon and hub wrote.
 
@@ -363,9 +367,28 @@ def sandbox_run(
     run(context.args, policy=policy, explain=explain)
 
 
+Misuse: Final = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
+"""Whatever is wrong with what was typed; of its kinds typer gives a name to this one only."""
+
+
 def main() -> None:
     """The entry point of the `lodger` command."""
-    app()
+    try:
+        code = app(standalone_mode=False)
+    except Misuse as error:
+        _tell_misuse(error)
+        code = error.exit_code
+    except typer.Abort:
+        raise SystemExit(1) from None  # the person left where a command asked for a line
+    raise SystemExit(code)
+
+
+def _tell_misuse(error: typer.BadParameter) -> None:
+    error.show()
+    if is_typed_in(sys.argv[1:]):
+        from lodger_cli.terminal import say_failure
+
+        say_failure(error.format_message())
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ _SIDES: Final = {"ours": "this machine's version", "theirs": "the other one"}
 
 
 def status(agent: str, shared: str, *, as_json: bool) -> None:
-    answer = ask_daemon({"type": "lodger_memory_state", **_which(shared)}, agent, as_json=as_json)
+    answer = ask_daemon({"type": "lodger_memory_state", **_which(shared)}, agent)
     if as_json:
         say_json(_facts(answer))
         return
@@ -35,10 +35,10 @@ def status(agent: str, shared: str, *, as_json: bool) -> None:
 
 
 def log(agent: str, shared: str, *, limit: int, path: str, as_json: bool) -> None:
-    answer = ask_daemon(
-        {"type": "memory_history", "limit": limit, "file_path": path, **_which(shared)}, agent, as_json=as_json
-    )
+    answer = ask_daemon({"type": "memory_history", "limit": limit, "file_path": path, **_which(shared)}, agent)
     commits: list[dict[str, Any]] = answer["commits"]
+    if path and not commits:
+        fail(f"nothing in this memory's history changed {path}")
     if as_json:
         say_json(commits)
         return
@@ -46,13 +46,11 @@ def log(agent: str, shared: str, *, limit: int, path: str, as_json: bool) -> Non
         when = datetime.fromisoformat(commit["timestamp"]).astimezone(UTC)
         say(for_terminal(f"{commit['sha'][:10]}  {when:%Y-%m-%d %H:%M} UTC  {commit['message'].splitlines()[0]}"))
     if not commits:
-        say(for_terminal(f"Nothing in this memory's history changed {path}.") if path else "Nothing remembered yet.")
+        say("Nothing remembered yet.")
 
 
 def show(agent: str, shared: str, path: str, *, at: str, as_json: bool) -> None:
-    answer = ask_daemon(
-        {"type": "memory_file_at_ref", "file_path": path, "ref": at, **_which(shared)}, agent, as_json=as_json
-    )
+    answer = ask_daemon({"type": "memory_file_at_ref", "file_path": path, "ref": at, **_which(shared)}, agent)
     if as_json:
         say_json({"path": path, "ref": at, "content": answer["content"]})
     else:
@@ -60,7 +58,7 @@ def show(agent: str, shared: str, path: str, *, at: str, as_json: bool) -> None:
 
 
 def diff(agent: str, shared: str, commit: str, *, as_json: bool) -> None:
-    answer = ask_daemon({"type": "memory_commit_diff", "sha": commit, **_which(shared)}, agent, as_json=as_json)
+    answer = ask_daemon({"type": "memory_commit_diff", "sha": commit, **_which(shared)}, agent)
     if as_json:
         say_json({"commit": commit, "diff": answer["diff"]})
     else:
@@ -70,36 +68,36 @@ def diff(agent: str, shared: str, commit: str, *, as_json: bool) -> None:
 def sync(agent: str, shared: str, *, fetch: bool, as_json: bool) -> None:
     """Sync now, and end with an error unless both sides are level."""
     frame = {"type": "lodger_memory_sync", "fetch": fetch, "limit_s": SYNC_WAIT_S, **_which(shared)}
-    _end(ask_daemon(frame, agent, as_json=as_json, limit_s=SYNC_WAIT_S + 10), as_json=as_json)
+    _end(ask_daemon(frame, agent, limit_s=SYNC_WAIT_S + 10), as_json=as_json)
 
 
 def resolve(agent: str, shared: str, paths: list[str], *, side: str, content_file: str, as_json: bool) -> None:
     """Settle a conflict; without a decision, show what there is to decide."""
     if not side and not content_file:
-        state = ask_daemon({"type": "lodger_memory_state", **_which(shared)}, agent, as_json=as_json)
+        state = ask_daemon({"type": "lodger_memory_state", **_which(shared)}, agent)
         _say_choices(state, shared, as_json=as_json)
         return
     if (content_file and (side or len(paths) != 1)) or (side == "both" and paths):
         words = "give one of --ours, --theirs, --both (of a whole history) and --file (for one PATH)"
-        fail(words, Exit.USAGE, as_json=as_json)
+        fail(words, Exit.USAGE)
     frame: Frame = {"type": "lodger_memory_resolve", "limit_s": SYNC_WAIT_S, **_which(shared)}
     if content_file:
-        frame["choices"] = {paths[0]: {"content": base64.b64encode(_content(content_file, as_json=as_json)).decode()}}
+        frame["choices"] = {paths[0]: {"content": base64.b64encode(_content(content_file)).decode()}}
     elif paths:
         frame["choices"] = {path: {"side": side} for path in paths}
     else:
         frame["rest"] = side
-    answer = ask_daemon(frame, agent, as_json=as_json, limit_s=SYNC_WAIT_S + 10)
+    answer = ask_daemon(frame, agent, limit_s=SYNC_WAIT_S + 10)
     if not answer["settled"]:
-        fail("there is nothing to settle: `lodger memory status` tells how memory stands", as_json=as_json)
+        fail("there is nothing to settle: `lodger memory status` tells how memory stands")
     _end(answer, as_json=as_json, conflict_is_failure=False)
 
 
-def _content(file: str, *, as_json: bool) -> bytes:
+def _content(file: str) -> bytes:
     try:
         return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
-        fail(f"{file} cannot be read: {error.strerror}", Exit.USAGE, as_json=as_json)
+        fail(f"{file} cannot be read: {error.strerror}", Exit.USAGE)
 
 
 def _end(answer: Frame, *, as_json: bool, conflict_is_failure: bool = True) -> None:
@@ -182,14 +180,14 @@ def _readable(text: str) -> str:
     return for_terminal(text) if sys.stdout.isatty() else text
 
 
-def ask_daemon(frame: Frame, agent: str, *, as_json: bool, limit_s: float = 30.0) -> Frame:
+def ask_daemon(frame: Frame, agent: str, *, limit_s: float = 30.0) -> Frame:
     """The daemon's answer to a command about an agent; ends the program where it has none."""
     try:
         answer = asyncio.run(_request(frame, agent, limit_s))
     except (WireError, StartError) as error:
-        fail(str(error), failure_code(error), as_json=as_json)
+        fail(str(error), failure_code(error))
     if not answer.get("success"):
-        fail(answer.get("error") or "the memory could not be read", as_json=as_json)
+        fail(answer.get("error") or "the memory could not be read")
     return answer
 
 

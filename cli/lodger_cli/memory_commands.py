@@ -91,7 +91,7 @@ def memory_resolve(
 
     sides = [name for name, wanted in (("ours", ours), ("theirs", theirs), ("both", both)) if wanted]
     if len(sides) > 1:
-        fail("give one of --ours, --theirs and --both", Exit.USAGE, as_json=as_json)
+        fail("give one of --ours, --theirs and --both", Exit.USAGE)
     run(agent, shared, paths or [], side=sides[0] if sides else "", content_file=file, as_json=as_json)
 
 
@@ -167,7 +167,7 @@ def memory_kept(
 
     actions = [word for word, wanted in (("restore", restore), ("drop", drop)) if wanted]
     if len(actions) > 1 or (actions and not name):
-        fail("give one NAME and one of --restore and --drop", Exit.USAGE, as_json=as_json)
+        fail("give one NAME and one of --restore and --drop", Exit.USAGE)
     run(agent, shared, name, actions[0] if actions else "", sure=yes, as_json=as_json)
 
 
@@ -186,7 +186,7 @@ def memory_writers(
 
     actions = [name for name, wanted in (("cancel", cancel), ("merge", merge), ("drop", drop)) if wanted]
     if len(actions) > 1 or (actions and not writer):
-        fail("give one ID and one of --cancel, --merge and --drop", Exit.USAGE, as_json=as_json)
+        fail("give one ID and one of --cancel, --merge and --drop", Exit.USAGE)
     run(agent, writer, actions[0] if actions else "", as_json=as_json)
 
 

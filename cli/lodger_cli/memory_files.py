@@ -28,12 +28,12 @@ T = TypeVar("T")
 
 
 def export(agent: str, folder: str, *, at: str, as_json: bool) -> None:
-    agent_id = _agent_here(agent, as_json=as_json)
+    agent_id = _agent_here(agent)
 
     def work(published: Published) -> int:
         return export_files(published, published.head() or "", at, Path(folder).absolute())
 
-    count = _with_memory(agent_id, work, as_json=as_json)
+    count = _with_memory(agent_id, work)
     if as_json:
         say_json({"agent_id": agent_id, "folder": str(Path(folder).absolute()), "files": count})
     else:
@@ -41,9 +41,9 @@ def export(agent: str, folder: str, *, at: str, as_json: bool) -> None:
 
 
 def backup(agent: str, file: str, *, as_json: bool) -> None:
-    agent_id = _agent_here(agent, as_json=as_json)
+    agent_id = _agent_here(agent)
     place = Path(file or f"{agent_id}-{datetime.now(UTC):%Y-%m-%d-%H%M%S}.bundle").absolute()
-    head = _with_memory(agent_id, lambda published: write_backup(published, agent_id, place), as_json=as_json)
+    head = _with_memory(agent_id, lambda published: write_backup(published, agent_id, place))
     if as_json:
         say_json({"agent_id": agent_id, "file": str(place), "head": head})
     else:
@@ -54,16 +54,18 @@ def bring_back(agent: str, file: str, *, as_json: bool) -> None:
     place = Path(file).absolute()
     try:
         found = read_backup(place)
-    except (BadRequest, OSError) as error:
-        fail(str(error), as_json=as_json)
+    except OSError as error:
+        fail(f"{file} cannot be read: {error.strerror}", Exit.USAGE)
+    except BadRequest as error:
+        fail(str(error))
     agent_id = agent or found.agent_id or ""
     if not is_agent_id(agent_id):
-        fail(f"{file} does not say whose memory it is; name the agent with --agent", Exit.USAGE, as_json=as_json)
+        fail(f"{file} does not say whose memory it is; name the agent with --agent", Exit.USAGE)
     (paths().agents / agent_id).mkdir(mode=0o700, parents=True, exist_ok=True)
-    result = _with_memory(agent_id, lambda published: restore(published, found, int(time.time())), as_json=as_json)
+    result = _with_memory(agent_id, lambda published: restore(published, found, int(time.time())))
     if isinstance(result, NotRestored):
         told = "; ".join(str(finding) for finding in result.findings[:5])
-        fail(f"nothing was restored: what {file} holds is no valid memory: {told}", as_json=as_json)
+        fail(f"nothing was restored: what {file} holds is no valid memory: {told}")
     asyncio.run(_tell_daemon(agent_id))
     if as_json:
         say_json({"agent_id": agent_id, "head": result.head, "changed": result.changed})
@@ -76,7 +78,7 @@ def bring_back(agent: str, file: str, *, as_json: bool) -> None:
 def check(agent: str, *, as_json: bool) -> None:
     """Every object of the published repository, and of the hub's where the hub is here. Ends with an error if one is
     broken."""
-    agent_id = _agent_here(agent, as_json=as_json)
+    agent_id = _agent_here(agent)
     published, hub = paths().agents / agent_id / "published.git", paths().hub / "git" / agent_id / "state.git"
     found: dict[str, Checked] = {}
     for place in (published, hub):
@@ -84,7 +86,7 @@ def check(agent: str, *, as_json: bool) -> None:
             try:
                 found[str(place)] = Upkeep().check(place)
             except (GitMissing, OSError) as error:
-                fail(str(error), as_json=as_json)
+                fail(str(error))
     if as_json:
         say_json([{"repository": place, "whole": one.whole, "found": one.text} for place, one in found.items()])
     else:
@@ -96,26 +98,26 @@ def check(agent: str, *, as_json: bool) -> None:
         raise SystemExit(int(Exit.FAILED))
 
 
-def _agent_here(agent: str, *, as_json: bool) -> str:
+def _agent_here(agent: str) -> str:
     folder = paths().agents
     names = sorted(place.parent.name for place in folder.glob("agent-*/published.git")) if folder.is_dir() else []
     if agent and agent not in names:
-        fail(f"there is no memory of {agent[:120]} on this machine", as_json=as_json)
+        fail(f"there is no memory of {agent[:120]} on this machine")
     if not names:
-        fail("there is no agent's memory on this machine yet", as_json=as_json)
+        fail("there is no agent's memory on this machine yet")
     if not agent and len(names) > 1:
-        fail(f"name one with --agent: {', '.join(names)}", Exit.USAGE, as_json=as_json)
+        fail(f"name one with --agent: {', '.join(names)}", Exit.USAGE)
     return agent or names[0]
 
 
-def _with_memory(agent_id: str, work: Callable[[Published], T], *, as_json: bool) -> T:
+def _with_memory(agent_id: str, work: Callable[[Published], T]) -> T:
     """What `work` makes of an agent's published memory, under its lock."""
     published = Published(paths().agents / agent_id, identity_of(agent_id, agent_id), RunningGits(), no_seam)
     try:
         with published.lock():
             return work(published)
     except (BadRequest, MemoryFailure, OSError) as error:
-        fail(str(error), as_json=as_json)
+        fail(str(error))
     finally:
         published.close()
 

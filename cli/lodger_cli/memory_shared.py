@@ -24,8 +24,8 @@ LOOK_WAIT_S = 10.0
 
 def share(name: str, *, as_json: bool) -> None:
     """Make an empty shared memory at this machine's hub."""
-    _check(name, as_json=as_json)
-    answer = _ask_hub("POST", "/v1/repositories", {"name": name}, as_json=as_json)
+    _check(name)
+    answer = _ask_hub("POST", "/v1/repositories", {"name": name})
     if as_json:
         say_json({"name": name, "made": answer["made"]})
     elif answer["made"]:
@@ -36,13 +36,13 @@ def share(name: str, *, as_json: bool) -> None:
 
 def unshare(name: str, *, undo: bool, sure: bool, as_json: bool) -> None:
     """Delete a shared memory at this machine's hub, or undo that."""
-    _check(name, as_json=as_json)
+    _check(name)
     if undo:
-        answer = _ask_hub("POST", f"/v1/repositories/{name}/restore", None, as_json=as_json)
+        answer = _ask_hub("POST", f"/v1/repositories/{name}/restore", None)
     else:
         if not sure:
-            _make_sure(name, as_json=as_json)
-        answer = _ask_hub("DELETE", f"/v1/repositories/{name}", None, as_json=as_json)
+            _make_sure(name)
+        answer = _ask_hub("DELETE", f"/v1/repositories/{name}", None)
     if as_json:
         say_json({"name": name, "deleted": not undo, "agents": answer["agents"]})
         return
@@ -54,11 +54,19 @@ def unshare(name: str, *, undo: bool, sure: bool, as_json: bool) -> None:
         say("Each machine sets aside what it had of it: `lodger memory shared` there tells where.")
 
 
-def _make_sure(name: str, *, as_json: bool) -> None:
-    require_yes("it is taken from all agents that have it", as_json=as_json)
-    listed = _ask_hub("GET", "/v1/repositories", None, as_json=as_json)["repositories"]
-    agents = [agent["agent_id"] for one in listed if one["name"] == name for agent in one["agents"]]
-    confirm(f"Delete the shared memory {name}, which is attached to {_those(agents)}?", "nothing was deleted")
+def _make_sure(name: str) -> None:
+    require_yes("it is taken from all agents that have it")
+    agents = _those(_those_who_have(name))
+    confirm(f"Delete the shared memory {name}, which is attached to {agents}?", "nothing was deleted")
+
+
+def _those_who_have(name: str) -> list[str]:
+    """The agents that a shared memory is attached to."""
+    listed = _ask_hub("GET", "/v1/repositories", None)["repositories"]
+    found = [one["agents"] for one in listed if one["name"] == name]
+    if not found:
+        fail(f"there is no shared memory {name}")
+    return [str(agent["agent_id"]) for agent in found[0]]
 
 
 def _those(agents: list[str]) -> str:
@@ -68,7 +76,9 @@ def _those(agents: list[str]) -> str:
 def attach(name: str, agent: str, *, read_only: bool, as_json: bool) -> None:
     """Give a shared memory to an agent, on every machine of this hub."""
     permissions = "read" if read_only else "write"
-    agent_id = _put("PUT", name, agent, {"permissions": permissions}, as_json=as_json)
+    _check(name)
+    agent_id = agent or _first_agent()
+    _put("PUT", name, agent_id, {"permissions": permissions})
     if as_json:
         say_json({"name": name, "agent_id": agent_id, "permissions": permissions})
     else:
@@ -77,7 +87,11 @@ def attach(name: str, agent: str, *, read_only: bool, as_json: bool) -> None:
 
 def detach(name: str, agent: str, *, as_json: bool) -> None:
     """Take a shared memory from an agent; what is there stays at the hub and with the others."""
-    agent_id = _put("DELETE", name, agent, None, as_json=as_json)
+    _check(name)
+    agent_id = agent or _first_agent()
+    if agent_id not in _those_who_have(name):
+        fail(f"{name} is not attached to {agent_id}")
+    _put("DELETE", name, agent_id, None)
     if as_json:
         say_json({"name": name, "agent_id": agent_id, "permissions": "none"})
     else:
@@ -88,7 +102,7 @@ def detach(name: str, agent: str, *, as_json: bool) -> None:
 def shared(agent: str, *, as_json: bool) -> None:
     """The shared memories of an agent, as this machine has them."""
     frame = {"type": "lodger_memory_shared", "limit_s": LOOK_WAIT_S}
-    answer = ask_daemon(frame, agent, as_json=as_json, limit_s=LOOK_WAIT_S + 10)
+    answer = ask_daemon(frame, agent, limit_s=LOOK_WAIT_S + 10)
     if as_json:
         say_json({key: answer[key] for key in ("agent_id", "shared", "set_aside")})
         return
@@ -111,31 +125,27 @@ def _say_one(one: dict[str, Any]) -> None:
         say(f"           `lodger memory resolve --shared {one['name']}` shows what there is to decide")
 
 
-def _put(method: str, name: str, agent: str, body: dict[str, Any] | None, *, as_json: bool) -> str:
-    _check(name, as_json=as_json)
-    agent_id = agent or _first_agent(as_json=as_json)
-    path = f"/v1/repositories/{name}/agents/{urllib.parse.quote(agent_id, safe='')}"
-    _ask_hub(method, path, body, as_json=as_json)
-    return agent_id
+def _put(method: str, name: str, agent_id: str, body: dict[str, Any] | None) -> None:
+    _ask_hub(method, f"/v1/repositories/{name}/agents/{urllib.parse.quote(agent_id, safe='')}", body)
 
 
-def _check(name: str, *, as_json: bool) -> None:
+def _check(name: str) -> None:
     if fault := shared_name_fault(name):
-        fail(f"{name[:80]} cannot name a shared memory: {fault}", Exit.USAGE, as_json=as_json)
+        fail(f"{name[:80]} cannot name a shared memory: {fault}", Exit.USAGE)
 
 
-def _ask_hub(method: str, path: str, body: dict[str, Any] | None, *, as_json: bool) -> dict[str, Any]:
+def _ask_hub(method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
     try:
         hub = hub_of_this_machine()
     except WireError as error:
-        fail(f"{error}; who shares a memory is said on the hub's machine", failure_code(error), as_json=as_json)
+        fail(f"{error}; who shares a memory is said on the hub's machine", failure_code(error))
     try:
         return hub.ask(method, path, body)
     except WireError as error:
-        fail(str(error), Exit.FAILED, as_json=as_json)
+        fail(str(error), failure_code(error))
 
 
-def _first_agent(*, as_json: bool) -> str:
+def _first_agent() -> str:
     async def ask() -> str:
         async with local_daemon(start=True) as client:
             return await agent_or_first(client, "")
@@ -143,4 +153,4 @@ def _first_agent(*, as_json: bool) -> str:
     try:
         return asyncio.run(ask())
     except (WireError, StartError) as error:
-        fail(str(error), failure_code(error), as_json=as_json)
+        fail(str(error), failure_code(error))

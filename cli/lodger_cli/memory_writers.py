@@ -4,7 +4,7 @@ import time
 from typing import Final
 
 from lodger_cli.memory import ask_daemon
-from lodger_cli.terminal import age, for_terminal, note, say, say_json
+from lodger_cli.terminal import age, fail, for_terminal, note, say, say_json
 from lodger_cli.wire import Frame
 
 ACTION_LIMIT_S: Final = 120.0
@@ -16,8 +16,10 @@ def writers(agent: str, writer_id: str, action: str, *, as_json: bool) -> None:
     frame: Frame = {"type": "lodger_memory_writers"}
     if action:
         frame |= {"action": action, "writer_id": writer_id}
-    answer = ask_daemon(frame, agent, as_json=as_json, limit_s=ACTION_LIMIT_S if action else 30.0)
+    answer = ask_daemon(frame, agent, limit_s=ACTION_LIMIT_S if action else 30.0)
     found = [one for one in answer["writers"] if writer_id in ("", one["writer_id"])]
+    if writer_id and not found:
+        fail(f"nobody wrote as {writer_id}: `lodger memory writers` lists who did")
     if as_json:
         say_json(found)
         return

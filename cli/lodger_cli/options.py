@@ -1,10 +1,20 @@
 """Options that several commands have."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+from lodger_cli.for_programs import ask_for_json
+
+
+def _json(words: str) -> Any:
+    """Read before all others, so that what is wrong with those is told as JSON too."""
+    return typer.Option("--json", callback=ask_for_json, is_eager=True, help=words)
+
+
+Json = Annotated[bool, _json("Print JSON for programs.")]
+JsonFrames = Annotated[bool, _json("Print every frame as a line of JSON.")]
+JsonRecords = Annotated[bool, _json("Print each record as a line of JSON.")]
 Agent = Annotated[str, typer.Option("--agent", metavar="ID", help="An agent's id; without it the first one.")]
 Model = Annotated[
     str, typer.Option("--model", metavar="HANDLE", help="The agent's model from now on; `lodger models` lists them.")

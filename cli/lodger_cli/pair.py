@@ -15,7 +15,7 @@ def pair(*, machine: bool, as_json: bool) -> None:
     try:
         pairing = new_pairing(hub_of_this_machine(), "machine" if machine else "client")
     except WireError as error:
-        fail(str(error), failure_code(error), as_json=as_json)
+        fail(str(error), failure_code(error))
     if as_json:
         say_json({"type": "pairing", **pairing})
         return

@@ -11,7 +11,7 @@ from lodger_cli.wire import Frame, Refused, WireError
 
 
 def list_ports(*, as_json: bool) -> None:
-    found = _asked({"type": "lodger_ports"}, as_json=as_json)["ports"]
+    found = _asked({"type": "lodger_ports"})["ports"]
     if as_json:
         say_json(found)
         return
@@ -23,7 +23,7 @@ def list_ports(*, as_json: bool) -> None:
 
 
 def open_port(port: int, workspace: str, *, as_json: bool) -> None:
-    answer = _asked({"type": "lodger_ports_open", "port": port, **_where(workspace)}, as_json=as_json)
+    answer = _asked({"type": "lodger_ports_open", "port": port, **_where(workspace)})
     if as_json:
         say_json({"type": "opened", "port": port, "local_port": answer["local_port"], "url": answer["url"]})
     else:
@@ -31,7 +31,7 @@ def open_port(port: int, workspace: str, *, as_json: bool) -> None:
 
 
 def close_port(port: int, workspace: str, *, as_json: bool) -> None:
-    answer = _asked({"type": "lodger_ports_close", "port": port, **_where(workspace)}, as_json=as_json)
+    answer = _asked({"type": "lodger_ports_close", "port": port, **_where(workspace)})
     if as_json:
         say_json({"type": "closed", "port": answer["port"], "workspace": answer["workspace"]})
     else:
@@ -42,7 +42,7 @@ def _where(workspace: str) -> Frame:
     return {"workspace": workspace} if workspace else {}
 
 
-def _asked(command: Frame, *, as_json: bool) -> Frame:
+def _asked(command: Frame) -> Frame:
     async def ask() -> Frame:
         async with local_daemon(start=False) as client:
             answer = await client.request(command)
@@ -53,4 +53,4 @@ def _asked(command: Frame, *, as_json: bool) -> Frame:
     try:
         return asyncio.run(ask())
     except WireError as error:
-        fail(str(error), failure_code(error), as_json=as_json)
+        fail(str(error), failure_code(error))

@@ -41,10 +41,10 @@ class Opened:
     model: str
 
 
-def check_mode(mode: str, *, as_json: bool) -> None:
+def check_mode(mode: str) -> None:
     """End the command when there is no such mode."""
     if mode and mode not in list(Mode):
-        fail(f"there is no mode {mode}; the modes are {', '.join(Mode)}", Exit.USAGE, as_json=as_json)
+        fail(f"there is no mode {mode}; the modes are {', '.join(Mode)}", Exit.USAGE)
 
 
 async def open_runtime(client: WireClient, wish: RuntimeWish) -> Opened:

@@ -86,16 +86,18 @@ def install(wish: Wish) -> None:
     try:
         installation = _installation(wish, scope)
         files = _render(installation)
-    except (UnfitPath, UnfitCredential) as error:
-        fail(str(error), as_json=wish.as_json)
+    except UnfitCredential as error:
+        fail(str(error), Exit.USAGE)
+    except UnfitPath as error:
+        fail(str(error))
     manager = service_manager(scope)
     commands = manager.by_hand(installation.parts, service_folder(scope))
     hindrance = manager.reachable() or (UP_RUNS if _is_up() else "")
     if wish.dry_run:
         _show(files, steps_to_install(installation, files, commands, hindrance), wish)
-    _refuse_strangers(files, wish)
+    _refuse_strangers(files)
     if scope is Scope.SYSTEM:
-        _check_account(installation, wish)
+        _check_account(installation)
     if sys.platform == "darwin":  # launchd makes no folders
         (installation.state / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
     changed = [file for file in files if _write(file, report)]
@@ -120,7 +122,7 @@ def status(wish: Wish) -> None:
     found = installed(scope)
     report.files = [{"path": str(path), "done": held.value} for _, path, held in found]
     if not found:
-        fail("no service is installed here. `lodger service install` makes one", Exit.UNREACHABLE, as_json=wish.as_json)
+        fail("no service is installed here. `lodger service install` makes one", Exit.UNREACHABLE)
     manager = service_manager(scope)
     if away := manager.reachable():
         report.notes.append(f"What runs cannot be said: {away}.")
@@ -138,9 +140,9 @@ def restart(wish: Wish) -> None:
     found = installed(scope)
     manager = service_manager(scope)
     if not found:
-        fail("no service is installed here. `lodger service install` makes one", Exit.UNREACHABLE, as_json=wish.as_json)
+        fail("no service is installed here. `lodger service install` makes one", Exit.UNREACHABLE)
     if away := manager.reachable():
-        fail(f"nothing was restarted: {away}", Exit.UNREACHABLE, as_json=wish.as_json)
+        fail(f"nothing was restarted: {away}", Exit.UNREACHABLE)
     for part, path, _ in found:
         if not wish.dry_run and (said := manager.restart(part, path)).code != 0:
             report.problems.append(f"the {part} did not start again: {said.text or said.code}")
@@ -174,9 +176,9 @@ def uninstall(wish: Wish) -> None:
 
 def _scope(wish: Wish) -> Scope:
     if wish.system and sys.platform == "darwin":
-        fail("on macOS there are services of users only: leave --system out", Exit.USAGE, as_json=wish.as_json)
+        fail("on macOS there are services of users only: leave --system out", Exit.USAGE)
     if wish.system and os.geteuid() != 0 and not wish.dry_run and wish.hub is not None:
-        fail("--system writes to /etc: type it with sudo, or leave --system out", Exit.USAGE, as_json=wish.as_json)
+        fail("--system writes to /etc: type it with sudo, or leave --system out", Exit.USAGE)
     return Scope.SYSTEM if wish.system else Scope.USER
 
 
@@ -231,7 +233,7 @@ def _wanted(wish: Wish) -> tuple[Part, ...]:
     try:
         elsewhere = load_settings(paths().settings_file).hub.url if not wish.system else ""
     except SettingsError as error:
-        fail(str(error), as_json=wish.as_json)
+        fail(str(error))
     return (Part.DAEMON,) if elsewhere else (Part.HUB, Part.DAEMON)
 
 
@@ -265,25 +267,24 @@ def _show(files: tuple[ServiceFile, ...], steps: list[str], wish: Wish) -> None:
     raise SystemExit(int(Exit.OK))
 
 
-def _refuse_strangers(files: tuple[ServiceFile, ...], wish: Wish) -> None:
+def _refuse_strangers(files: tuple[ServiceFile, ...]) -> None:
     for file in files:
         held = holder(file.path)
         if held in (Holder.STRANGER, Holder.CHANGED):
             fail(
                 f"{file.path} is {held}, so nothing was written. Move it away, and put changes of yours into a "
                 f"drop-in (`systemctl edit {file.path.name}`)",
-                as_json=wish.as_json,
             )
 
 
-def _check_account(installation: Installation, wish: Wish) -> None:
+def _check_account(installation: Installation) -> None:
     try:
         account = ensure_account(installation.user)
         command_reachable(installation.command, account)
         if os.geteuid() == 0:
             give_settings(SYSTEM_CONFIG, account)
     except AccountMissing as error:
-        fail(str(error), as_json=wish.as_json)
+        fail(str(error))
 
 
 def _write(file: ServiceFile, report: Report) -> bool:

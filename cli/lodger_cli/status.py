@@ -60,7 +60,7 @@ def status(*, as_json: bool) -> None:
     try:
         facts = asyncio.run(daemon_facts())
     except WireError as error:
-        fail("\n".join((str(error), *left_behind(paths().boxes))), Exit.UNREACHABLE, as_json=as_json)
+        fail("\n".join((str(error), *left_behind(paths().boxes))), Exit.UNREACHABLE)
     service = look()
     facts["service"] = None if service is None else {"verdict": service.verdict, "found": service.found}
     facts["git"] = {key: value for key, value in asdict(git()).items() if key in ("verdict", "found")}

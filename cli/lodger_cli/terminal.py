@@ -8,6 +8,7 @@ import unicodedata
 from enum import IntEnum
 from typing import Any, Final, NoReturn
 
+from lodger_cli.for_programs import json_is_asked_for
 from lodger_tools.redaction.core.escapes import strip_escapes
 
 
@@ -62,19 +63,24 @@ def say_json(value: Any) -> None:
     write_out(json.dumps(value, ensure_ascii=False) + "\n")
 
 
-def fail(text: str, code: Exit = Exit.FAILED, *, as_json: bool = False) -> NoReturn:
-    """End the command with words that say what to do."""
-    if as_json:
-        say_json({"type": "error", "message": text})
+def say_failure(text: str) -> None:
+    """What a program reads where the command has failed."""
+    say_json({"type": "error", "message": text})
+
+
+def fail(text: str, code: Exit = Exit.FAILED) -> NoReturn:
+    """End the command with words that say what to do; a program that asked for JSON gets them as its last line."""
+    if json_is_asked_for():
+        say_failure(text)
     # Hubs and providers have their words in it.
     note(f"lodger: {for_terminal(text)}")
     raise SystemExit(int(code))
 
 
-def require_yes(why: str, *, as_json: bool) -> None:
+def require_yes(why: str) -> None:
     """End the command where nobody can be asked whether they are sure; `why` says what is at stake."""
-    if as_json or not sys.stdin.isatty():
-        fail(f"{why}: say that you are sure with --yes", Exit.USAGE, as_json=as_json)
+    if json_is_asked_for() or not sys.stdin.isatty():
+        fail(f"{why}: say that you are sure with --yes", Exit.USAGE)
 
 
 def confirm(question: str, otherwise: str) -> None:

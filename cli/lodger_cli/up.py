@@ -62,7 +62,7 @@ def up(flags: HubFlags, *, as_json: bool) -> None:
             return
         asyncio.run(_Keeper(where, flags, as_json).run())
     except (StartError, WireError) as error:
-        fail(str(error), Exit.UNREACHABLE, as_json=as_json)
+        fail(str(error), Exit.UNREACHABLE)
     finally:
         lock.close()
 
@@ -91,7 +91,7 @@ async def _show_running(where: Paths, how_it_stops: str, *, as_json: bool, limit
     try:
         ready = await _wait_ready(where, limit_s)
     except WireError as error:
-        fail(f"a daemon runs here already, but not with a hub that answers: {error}. Stop it first", as_json=as_json)
+        fail(f"a daemon runs here already, but not with a hub that answers: {error}. Stop it first")
     if as_json:
         _announce_to_programs(ready)
         return

@@ -94,7 +94,7 @@ async def test_a_message_reaches_a_machine_that_was_asleep_and_a_revoked_phone_r
     assert [one["name"] for one in listed if not one["is_own"]] == ["Ada's phone"]
     (await world.run(a, "devices", "revoke", "Ada's phone")).ok()
     assert (await asyncio.to_thread(call, url, phone["token"], "GET", "/v1/environments"))[0] == 401
-    assert (await world.run(a, "devices", "revoke", "Ada's phone")).code == 2
+    assert (await world.run(a, "devices", "revoke", "Ada's phone")).code == 1
 
     rotated = token_file.read_text()
     (await world.run(a, "devices", "rotate", "machine")).ok()
@@ -137,7 +137,7 @@ async def test_a_second_machine_joins_with_a_code_and_is_revoked_alone(world: Wo
         while (found := await _hub_finding(world, b))["problem"] != "hub-refused":
             assert found["problem"] in (None, "hub-away"), found
     assert found["command"] == f"lodger join {url} CODE"
-    assert (await world.run(a, "devices", "release", "nobody")).code == 2
+    assert (await world.run(a, "devices", "release", "nobody")).code == 1
     (machine,) = (await asyncio.to_thread(call, url, own, "GET", "/v1/environments"))[1]["connections"]
     released = (await world.run(a, "devices", "release", machine["connectionName"], "--json")).ok().json
     assert released["machine_id"] == machine["deviceId"]

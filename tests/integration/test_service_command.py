@@ -150,7 +150,7 @@ def test_uninstall_stops_the_daemon_first_and_leaves_nothing(machine: Machine) -
 
 def test_a_key_for_the_daemon_must_be_there(machine: Machine, tmp_path: Path) -> None:
     key = tmp_path / "openai.key"
-    refused = machine.lodger("install", "--credential", f"openai:{key}", code=1)
+    refused = machine.lodger("install", "--credential", f"openai:{key}", code=2)
     assert f"there is no file {key}" in refused.stderr
     assert not machine.units.exists()
     key.write_text("sk-secret\n")

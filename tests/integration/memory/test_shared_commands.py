@@ -58,8 +58,9 @@ async def _share(world: World) -> None:
 
         of_ben = ("--shared", "team", "--agent", ben_id)
         assert "Ingrid has the harbour" in (await world.run(two, "memory", "log", *of_ben)).ok().out
-        nowhere = (await world.run(two, "memory", "log", "nowhere.md", *of_ben)).ok().out
-        assert "history changed nowhere.md" in nowhere, "there is more than this file in it"
+        nowhere = await world.run(two, "memory", "log", "nowhere.md", *of_ben)
+        assert (nowhere.code, nowhere.out) == (1, ""), "as of every name that nobody has"
+        assert "history changed nowhere.md" in nowhere.err, "there is more than this file in it"
         assert "Ingrid." in (await world.run(two, "memory", "show", "harbour.md", *of_ben)).ok().out
         assert "+Ingrid." in (await world.run(two, "memory", "diff", *of_ben)).ok().out
         assert (await world.run(two, "memory", "pull", *of_ben, "--json")).ok().json["outcome"] == "clean"

@@ -45,7 +45,7 @@ def test_the_names_of_a_providers_models(capsys: pytest.CaptureFixture[str], mon
 
 def test_the_names_of_devices(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     device = {"id": "device-1", "name": ORDER, "role": "client", "paired_at": 0, "last_seen_at": None}
-    monkeypatch.setattr(devices, "_hub", lambda as_json: None)
+    monkeypatch.setattr(devices, "_hub", lambda: None)
     monkeypatch.setattr(devices, "_ask", lambda *_, **__: {"devices": [device]})
     devices.list_devices(as_json=False)
     assert is_fit(shown(capsys))
