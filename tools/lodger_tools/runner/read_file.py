@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lodger_tools.runner.file_errors import FileRefused
-from lodger_tools.runner.text_files import UTF8_MARK, image_kind, is_binary, read_with_place, remember
+from lodger_tools.runner.text_files import UTF8_MARK, image_kind, is_binary, read_with_real_path, remember
 
 LINE_LIMIT_CHARS = 2000
 TEXT_LIMIT_CHARS = 30_000
@@ -14,7 +14,7 @@ def read_file(seen: dict[str, tuple[int, int]], path: str, first_line: int, line
     """Raises: FileRefused; OSError."""
     if first_line < 1 or line_count < 1:
         raise FileRefused("Lines are counted from 1, and at least one must be asked for.")
-    data, real_path = read_with_place(path)
+    data, real_path = read_with_real_path(path)
     kind = image_kind(data)
     if kind:
         raise FileRefused(f"It is a {kind} image; Read shows text only: {path}")

@@ -32,39 +32,50 @@ def read_bytes(path: str) -> bytes:
 
     Raises: FileRefused for what is not one or is above 10 MB; OSError.
     """
-    return read_with_place(path, places=False)[0]
-
-
-def read_with_place(path: str, *, places: bool = True) -> tuple[bytes, str]:
-    """The same, and the file's path without links."""
-    # Without O_NONBLOCK a FIFO would stop the runner until somebody writes to it.
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    fd = opened(path)
     try:
-        status = os.fstat(fd)
-        if S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        if not S_ISREG(status.st_mode):
-            raise FileRefused(f"It is neither a file nor a folder but a pipe, socket or device: {path}")
-        if status.st_size > FILE_LIMIT_BYTES:
-            raise FileRefused(
-                f"The file has {status.st_size} bytes; the limit is {FILE_LIMIT_BYTES}. Use Grep, or Bash with head,"
-                f" tail or sed, to look at a part: {path}"
-            )
-        data = read_up_to(fd, FILE_LIMIT_BYTES + 1, max(SMALL_BYTES, status.st_size + 1))
-        return data, place_of(fd, path) if places else path
+        return content_of(fd, path)
     finally:
         os.close(fd)
 
 
-def place_of(fd: int, path: str) -> str:
+def read_with_real_path(path: str) -> tuple[bytes, str]:
+    """The same, and the file's path without links."""
+    fd = opened(path)
+    try:
+        return content_of(fd, path), real_path_of(fd, path)
+    finally:
+        os.close(fd)
+
+
+def opened(path: str) -> int:
+    # Without O_NONBLOCK a FIFO would stop the runner until somebody writes to it.
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+
+
+def content_of(fd: int, path: str) -> bytes:
+    status = os.fstat(fd)
+    if S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not S_ISREG(status.st_mode):
+        raise FileRefused(f"It is neither a file nor a folder but a pipe, socket or device: {path}")
+    if status.st_size > FILE_LIMIT_BYTES:
+        raise FileRefused(
+            f"The file has {status.st_size} bytes; the limit is {FILE_LIMIT_BYTES}. Use Grep, or Bash with head,"
+            f" tail or sed, to look at a part: {path}"
+        )
+    return read_up_to(fd, FILE_LIMIT_BYTES + 1, max(SMALL_BYTES, status.st_size + 1))
+
+
+def real_path_of(fd: int, path: str) -> str:
     """The path of an open file without links. The kernel knows it; to follow link by link takes as long as the rest of
     a Read."""
     try:
-        place = os.readlink(f"/proc/self/fd/{fd}")
+        real = os.readlink(f"/proc/self/fd/{fd}")
     except OSError:
-        place = ""
+        real = ""
     # Of a file that was removed meanwhile the kernel says so behind the path.
-    return place if place.startswith("/") and not place.endswith(" (deleted)") else os.path.realpath(path)
+    return real if real.startswith("/") and not real.endswith(" (deleted)") else os.path.realpath(path)
 
 
 def read_up_to(fd: int, limit_bytes: int, chunk_bytes: int = 1024 * 1024) -> bytes:

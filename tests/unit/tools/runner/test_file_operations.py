@@ -12,7 +12,7 @@ from lodger_tools.runner.preview import hunks
 from lodger_tools.runner.read_file import read_file
 from lodger_tools.runner.read_head import read_head
 from lodger_tools.runner.search_files import search_in_process, search_one_file
-from lodger_tools.runner.text_files import place_of
+from lodger_tools.runner.text_files import real_path_of
 from lodger_tools.runner.write_file import write_file
 
 Seen = dict[str, tuple[int, int]]
@@ -134,11 +134,11 @@ def test_a_file_is_the_same_by_whatever_way_it_is_read(tmp_path: Path, way: str)
 def test_a_file_that_goes_while_it_is_read_is_known_by_its_path(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("one\n")
     fd = os.open(tmp_path / "a", os.O_RDONLY)
-    assert place_of(fd, str(tmp_path / "a")) == str((tmp_path / "a").resolve())
+    assert real_path_of(fd, str(tmp_path / "a")) == str((tmp_path / "a").resolve())
     (tmp_path / "a").unlink()
-    assert place_of(fd, str(tmp_path / "a")) == str((tmp_path / "a").resolve())
+    assert real_path_of(fd, str(tmp_path / "a")) == str((tmp_path / "a").resolve())
     os.close(fd)
-    assert place_of(fd, str(tmp_path / "b")) == str((tmp_path / "b").resolve()), "nothing is open under that number"
+    assert real_path_of(fd, str(tmp_path / "b")) == str((tmp_path / "b").resolve()), "nothing is open under that number"
 
 
 @pytest.mark.parametrize(
