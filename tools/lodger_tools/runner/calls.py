@@ -73,7 +73,7 @@ class CallBook:
     def __init__(self) -> None:
         self._calls: dict[str, Call] = {}
         self._running: dict[str, Call] = {}
-        """With those that have ended since somebody last asked: each call would have to look at all others else."""
+        """And those that have ended since somebody last asked: a call does not look at all that ran before it."""
         self._finished: dict[str, Call] = {}
         self._finished_bytes = 0
         self._dropped: dict[str, None] = {}
@@ -99,12 +99,10 @@ class CallBook:
     def _make_room(self) -> None:
         self.running()
         while len(self._finished) > FINISHED_LIMIT or self._finished_bytes > FINISHED_BYTES_LIMIT:
-            self._drop(next((call for call in self._finished.values() if call.delivered), None))
+            oldest = next(iter(self._finished.values()))
+            self._drop(next((call for call in self._finished.values() if call.delivered), oldest))
 
-    def _drop(self, call: Call | None) -> None:
-        """Without one, the oldest: nobody has fetched any of them."""
-        if call is None:
-            call = next(iter(self._finished.values()))
+    def _drop(self, call: Call) -> None:
         del self._calls[call.key], self._finished[call.key]
         self._finished_bytes -= call.kept_bytes
         self._dropped[call.key] = None

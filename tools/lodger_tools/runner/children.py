@@ -97,7 +97,7 @@ class Children:
             if on_exit is not None:
                 on_exit(os.waitstatus_to_exitcode(status))
                 if self.alone:
-                    # It has looked itself.
+                    # The end of its call has reaped too, for its count of leftovers, and found nobody.
                     return
 
     def processes(self) -> list[Process]:

@@ -131,13 +131,13 @@ class Operations:
 
             root = full_path(args.get("folder") or cwd, cwd, env)
             work.start_fork(lambda: find_files(args["pattern"], root), cwd, SEARCH_TIMEOUT_S, finish_captured)
-            have_expressions()
+            load_expressions()
         elif kind == "preview_change":
             from lodger_tools.runner.preview import preview
 
             path = full_path(args["path"], cwd, env)
             work.start_fork(lambda: preview(path, args, payload), cwd, PREVIEW_TIMEOUT_S, finish_captured)
-            have_comparison()
+            load_comparison()
         else:
             self._search(work, call, args, cwd, env)
 
@@ -152,7 +152,7 @@ class Operations:
         argv = ripgrep_argv(path, args)
         if argv is None:
             work.start_fork(lambda: search_in_process(path, args), cwd, SEARCH_TIMEOUT_S, finish_captured)
-            have_expressions()
+            load_expressions()
             return
 
         def finish(done: Work, exit_code: int) -> tuple[str, str, dict[str, Any]]:
@@ -165,13 +165,13 @@ class Operations:
         work.start_program(argv, cwd, env, SEARCH_TIMEOUT_S, stops_at_limit=True, finish=finish)
 
 
-def have_expressions() -> None:
-    """The first child loads them for itself, in 8 ms; loaded here while it does, they are there for every later one."""
+def load_expressions() -> None:
+    """After the first child was forked, which loads them for itself in 8 ms: every later one is forked with them."""
     import re  # noqa: F401
 
 
-def have_comparison() -> None:
-    """The same for what shows a change."""
+def load_comparison() -> None:
+    """The same, for what shows a change."""
     import difflib  # noqa: F401
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 SIGINT, SIGPIPE, SIGTERM, SIGCHLD, SIGXFSZ = 2, 13, 15, 17, 25
 ABSENT = -1
-ALLOWS_VFORK: tuple[bool, ...] = (True,) if sys.version_info < (3, 14) else ()
-"""Later ones always do."""
+MAY_VFORK: tuple[bool, ...] = (True,) if sys.version_info < (3, 14) else ()
+"""A last argument of earlier Pythons; later ones do not ask."""
 REPORT_BYTES = 4096
 
 
@@ -73,11 +73,11 @@ class Spawner:
                 argv,
                 places_of(argv[0]),
                 True,  # close all other descriptors
-                (report_write,),
+                (report_write,),  # but this one
                 cwd,
                 variables,
                 stdin,
-                ABSENT,
+                ABSENT,  # ours of three pipes, which the child would close
                 ABSENT,
                 stdout,
                 ABSENT,
@@ -86,13 +86,13 @@ class Spawner:
                 report_write,
                 True,  # what Python ignores is not ignored there
                 True,  # a session of its own
-                ABSENT,
+                ABSENT,  # and no group besides
+                None,  # user and groups: as ours
                 None,
                 None,
-                None,
-                ABSENT,
-                None,
-                *ALLOWS_VFORK,
+                ABSENT,  # and the mask for new files
+                None,  # nothing of Python is called in the child
+                *MAY_VFORK,
             )
         except BaseException:
             os.close(report_read)

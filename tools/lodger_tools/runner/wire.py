@@ -5,7 +5,8 @@ A frame is two big-endian 32-bit lengths, then a JSON object (the header), then 
 Daemon to runner (`do`):
     hello   token                                       first, once; anything else before it ends the connection
     start   id key kind cwd env args | payload          run an operation; a known key is answered, never run again;
-                                                        with `background`, `started` is the answer while it runs
+                                                        with `background`, `started` is the answer while it runs;
+                                                        of a `checkout` named, `done` tells in `head` where main is
     resume  id key offset                               the rest of a known call's output and its end
     watch   id key                                      only a known call's end, with the last of its output as text
     input   id key | payload                            bytes for the standard input of a session
