@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Final
 
 from lodger_daemon.models.contract import FailureKind, ModelFailure
@@ -75,10 +76,8 @@ class HttpCaller:
 
         try:
             answer = await self._client(provider).ask("POST", provider.base_url + tail, headers, body)
-            try:
+            async with aclosing(answer):
                 await _pass_on(answer, decoder_for(provider, f"{time.time_ns():x}"), put_seen, outbox)
-            finally:
-                await answer.aclose()
         except HttpFault as fault:
             raise _network_failure(fault, provider, seen) from None
 
@@ -89,11 +88,8 @@ class HttpCaller:
         try:
             client = self._client(provider)
             async with asyncio.timeout(_LIST_LIMIT_S):
-                answer = await client.ask("GET", provider.base_url + tail, headers)
-                try:
+                async with aclosing(await client.ask("GET", provider.base_url + tail, headers)) as answer:
                     body = await _read_limited(answer.pieces(), _WHOLE_LIMIT_BYTES)
-                finally:
-                    await answer.aclose()
         except (HttpFault, TimeoutError) as fault:
             raise _network_failure(fault, provider, False) from None
         if answer.status != 200:

@@ -20,7 +20,7 @@ _WRITE_LIMIT_S: Final = 60.0
 _KEEP_WARM_S: Final = 120.0
 _UNFOLDED_BYTES: Final = 64 * 1024
 """Of a compressed answer, at once: a few bytes of one may stand for gigabytes."""
-_UNRESERVED: Final = "/%:@!$&'()*+,;=~?[]"
+_UNQUOTED: Final = "/%:@!$&'()*+,;=~?[]"
 """What stays as it is in a path or query, besides letters, figures and `-._`."""
 
 
@@ -33,7 +33,8 @@ class HttpTimeout(HttpFault):
 
 
 class HttpClient:
-    """
+    """Asks one server, over connections that stay warm between its requests. Event loop only.
+
     Args:
         base_url: of the server; every address asked begins with it.
         read_limit_s: longest silence while it answers.
@@ -59,13 +60,16 @@ class HttpClient:
         )
 
     async def ask(self, method: str, url: str, headers: dict[str, str], body: bytes | None = None) -> "Answer":
-        """The head of the answer, whose body is still to be read; close it in any case. Raises: HttpFault."""
+        """Return once the head of the answer is there, whose body is still to be read; close it in any case.
+
+        Raises: HttpFault.
+        """
         place = _place(url)
         fields = [(b"Host", place.host), (b"Accept", b"*/*")]
         fields += [(name.encode(), value.encode()) for name, value in (headers | place.login).items()]
         if body is not None:
             fields.append((b"Content-Length", b"%d" % len(body)))
-        with _told():
+        with _as_our_faults():
             try:
                 return Answer(await self._send(method, place.url, fields, body))
             except httpcore.RemoteProtocolError:
@@ -83,7 +87,8 @@ class HttpClient:
 
 
 class Answer:
-    """
+    """What a server says to one request: its head, and its body as far as that has come.
+
     Attributes:
         headers: names in lower case.
     """
@@ -95,7 +100,7 @@ class Answer:
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """The body as it comes. Raises: HttpFault."""
-        with _told():
+        with _as_our_faults():
             pieces = self._response.aiter_stream()
             if self.headers.get("content-encoding", "").strip().lower() in ("gzip", "x-gzip", "deflate"):
                 pieces = _unfolded(pieces)
@@ -119,8 +124,8 @@ class _Place:
 def _place(url: str) -> _Place:
     parts = urlsplit(url)
     host = _ascii(parts.hostname or "")
-    target = quote(parts.path or "/", safe=_UNRESERVED) + (
-        f"?{quote(parts.query, safe=_UNRESERVED)}" if parts.query else ""
+    target = quote(parts.path or "/", safe=_UNQUOTED) + (
+        f"?{quote(parts.query, safe=_UNQUOTED)}" if parts.query else ""
     )
     login = {}
     if parts.username is not None:
@@ -153,7 +158,8 @@ async def _unfolded(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _as_our_faults() -> Iterator[None]:
+    """What httpcore and zlib raise becomes HttpFault."""
     try:
         yield
     except httpcore.TimeoutException as fault:

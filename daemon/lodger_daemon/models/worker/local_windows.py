@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import aclosing
 from typing import Final
 
 from lodger_daemon.models.core.failures import BODY_LIMIT_BYTES
@@ -62,15 +63,12 @@ class _Asking:
         """Empty for anything but a good answer: most servers have most of these routes not."""
         try:
             sent = json.dumps(body).encode() if body is not None else None
-            response = await self._client.ask(method, self._root + path, self._headers, sent)
-            try:
-                answer = b""
-                async for piece in response.pieces():
-                    answer += piece
-                    if len(answer) > BODY_LIMIT_BYTES:
+            async with aclosing(await self._client.ask(method, self._root + path, self._headers, sent)) as answer:
+                said = b""
+                async for piece in answer.pieces():
+                    said += piece
+                    if len(said) > BODY_LIMIT_BYTES:
                         return {}
-            finally:
-                await response.aclose()
         except HttpFault:
             return {}
-        return (parse_object(answer) or {}) if response.status == 200 else {}
+        return (parse_object(said) or {}) if answer.status == 200 else {}

@@ -20,6 +20,8 @@ _SECOND_ADDRESS_AFTER_S: Final = 0.25
 
 
 class AsyncioNetwork(httpcore.AsyncNetworkBackend):
+    """Where httpcore's connections come from."""
+
     async def connect_tcp(
         self,
         host: str,
@@ -61,7 +63,7 @@ class _Stream(asyncio.Protocol, httpcore.AsyncNetworkStream):
         self._fault: BaseException | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    # Called by the event loop.
+    # -- called by the event loop --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -90,7 +92,7 @@ class _Stream(asyncio.Protocol, httpcore.AsyncNetworkStream):
         self._fault = self._fault or exc
         self._wake()
 
-    # Called by httpcore.
+    # -- called by httpcore --
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         try:
@@ -156,7 +158,7 @@ class _Stream(asyncio.Protocol, httpcore.AsyncNetworkStream):
                 return self._is_over or bool(self._arrived)
         return None
 
-    # Private.
+    # -- within --
 
     @property
     def _wire(self) -> asyncio.Transport:
@@ -176,7 +178,7 @@ class _Stream(asyncio.Protocol, httpcore.AsyncNetworkStream):
 
 
 def _words(fault: BaseException) -> str:
-    """\"Connection refused\" rather than which call failed for which address."""
+    """Such as "Connection refused", without which call failed for which address."""
     # Names that are not known and certificates that are not believed have numbers and words of their own.
     if isinstance(fault, OSError) and not isinstance(fault, ssl.SSLError | socket.gaierror) and fault.errno:
         return os.strerror(fault.errno)
