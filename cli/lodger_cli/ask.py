@@ -9,6 +9,7 @@ from typing import Final
 from lodger_cli.activity import activity_of
 from lodger_cli.images import read_images
 from lodger_cli.lines import Lines, prompting
+from lodger_cli.meanwhile import Meanwhile
 from lodger_cli.places import local_daemon
 from lodger_cli.processes import StartError
 from lodger_cli.questions import ask_person
@@ -76,7 +77,10 @@ async def _ask(asking: Asking, message: Message) -> TurnResult:
 async def _one_turn(
     client: WireClient, runtime: Frame, asking: Asking, message: Message, decide: Decide | None
 ) -> TurnResult:
+    meanwhile = Meanwhile(runtime, _tell)
+
     def show(frame: Frame) -> None:
+        meanwhile.read(frame)
         if asking.as_json:
             say_json(frame)
         elif sys.stderr.isatty() and (line := activity_of(frame)):
@@ -91,7 +95,8 @@ async def _one_turn(
         _tell(result)
     if asking.wait:
         before = driver.running_before or frozenset()
-        await wait_for_background(client, runtime, before, show if asking.as_json else None)
+        meanwhile.begin(before)
+        await wait_for_background(client, runtime, before, say_json if asking.as_json else meanwhile.read)
         await wait_for_memory(client, runtime["agent_id"])
     if asking.as_json:
         say_json(_as_json(result, runtime))

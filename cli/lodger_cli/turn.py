@@ -134,7 +134,7 @@ class TurnDriver:
                     runs = frame["loop_status"].get("client_message_ids_by_run_id") or {}
                     result.run_ids = [run for run, causes in runs.items() if message_id in causes]
                 case "stream_delta":
-                    self._read_delta(frame["delta"], fragments)
+                    read_delta(frame["delta"], fragments)
                 case "lodger_call_refused":
                     result.refused.append({"tool_call_id": frame["tool_call_id"], "by": frame["by"]})
                 case "control_request":
@@ -149,18 +149,19 @@ class TurnDriver:
                     pass
         raise WireError("the connection to the daemon was closed; the message is stored and will be answered")
 
-    @staticmethod
-    def _read_delta(delta: Frame, fragments: list[str]) -> None:
-        if delta.get("message_type") == "assistant_message":
-            fragments.append(text_of(delta.get("content")))
-        elif delta.get("message_type") == "approval_request_message":
-            fragments.clear()  # what counts is what is said after the last tool
-
     async def _answer(self, question: Frame) -> None:
         if self._decide is None:
             note("lodger: the agent is waiting for an answer to an earlier question; give it in `lodger chat`")
             return
         await give_answer(self._client, self._runtime, question, await self._decide(question))
+
+
+def read_delta(delta: Frame, fragments: list[str]) -> None:
+    """Gather the text of a turn's answer from what is streamed."""
+    if delta.get("message_type") == "assistant_message":
+        fragments.append(text_of(delta.get("content")))
+    elif delta.get("message_type") == "approval_request_message":
+        fragments.clear()  # what counts is what is said after the last tool
 
 
 async def give_answer(client: WireClient, runtime: Frame, question: Frame, answer: Frame) -> bool:

@@ -269,6 +269,24 @@ async def test_ask_waits_for_what_its_turn_left_running_unless_told_not_to(world
     assert rows(home, "SELECT status FROM tasks WHERE number = 2") == [("failed",)]
 
 
+async def test_ask_prints_what_is_said_about_work_while_it_waits_for_other_work(world: World) -> None:
+    home, endpoint = world.home("a"), await world.endpoint()
+    make_gate(home)
+    os.mkfifo(home.workspace / "other")
+    (home.workspace / "other").chmod(0o666)
+    await world.daemon(home, endpoint=endpoint)
+    calls = [in_background(BUILD), in_background("read line <other")]
+    text = script({"calls": calls}, {"text": "started"})
+    asking = asyncio.create_task(world.run(home, "ask", "--cwd", str(home.workspace), text, endpoint=endpoint))
+    ended = "SELECT 1 FROM turns WHERE status = 'finished'"
+    await until(lambda: home.database.exists() and len(rows(home, ended)) == 1, "the turn of the message is over")
+    await let_go(home)
+    await until(lambda: told_times(home) == 1 and len(rows(home, ended)) == 2, "the build is told of and answered")
+    assert not asking.done()
+    await asyncio.to_thread((home.workspace / "other").write_text, "well\n")
+    assert (await asking).ok().out == "started\nok\n", "nothing about the last of it, for which nobody waits"
+
+
 async def test_a_session_in_a_terminal_takes_what_is_typed(world: World) -> None:
     """The tools of the codex family, had by naming them: one implementation under other names."""
     home, endpoint = world.home("a"), await world.endpoint()
