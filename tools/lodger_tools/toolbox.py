@@ -15,6 +15,7 @@ from lodger_tools.box.contract import (
     BoxLost,
     BoxOutcome,
     BoxUnavailable,
+    ChangesFiles,
     EditFile,
     LookAtFiles,
     Operation,
@@ -254,7 +255,7 @@ class LodgerToolbox:
         cwd = request.cwd
         if isinstance(operation, RunCommand) and operation.session is not None and operation.session.workdir:
             cwd = posixpath.normpath(posixpath.join(cwd, operation.session.workdir))
-        checkout = self._checkout if isinstance(operation, RunCommand | WriteFile | EditFile) else ""
+        checkout = self._checkout if isinstance(operation, ChangesFiles) else ""
         return BoxCall(request.call_key, operation, cwd, environment, checkout)
 
     async def result(

@@ -72,7 +72,7 @@ class GitGuard:
         self._asker = asker
 
     async def begin(self, key: BoxKey, beside: Callable[[], T]) -> T:
-        """Before a call that can change files. `end` or `lose` must follow.
+        """Before a call that can change files: what `beside` saw. `end` or `lose` must follow.
 
         Args:
             beside: another look at the box, taken in the same thread: each change of threads costs a call 0.1 ms.

@@ -14,12 +14,10 @@ from lodger_tools.box.contract import (
     BoxOutcome,
     BoxProfile,
     BoxStatus,
-    EditFile,
+    ChangesFiles,
     OutputPart,
     OutputSink,
-    RunCommand,
     StillRuns,
-    WriteFile,
 )
 from lodger_tools.box.manager import BoxManager
 
@@ -88,7 +86,7 @@ class GuardedBoxes:
         await self._boxes.aclose()
 
     async def _around(self, key: BoxKey, call: BoxCall, run: Callable[[], Awaitable[T]]) -> T:
-        if key.profile not in GUARDED or not isinstance(call.operation, RunCommand | WriteFile | EditFile):
+        if key.profile not in GUARDED or not isinstance(call.operation, ChangesFiles):
             return await run()
         seen = await self._guard.begin(key, self._mounts.look(key))
         try:
@@ -103,12 +101,8 @@ class GuardedBoxes:
     async def _afterwards(self, key: BoxKey, outcome: BoxOutcome | None) -> BoxOutcome | None:
         if outcome is None or key.profile not in GUARDED:
             return outcome
-        note, _ = await self._guard.end(key, _nothing, begun=False)
+        note, _ = await self._guard.end(key, lambda: None, begun=False)
         return _noted(outcome, note)
-
-
-def _nothing() -> None:
-    return None
 
 
 def _noted(outcome: T, note: str) -> T:

@@ -39,7 +39,7 @@ class MountWatch:
     def look(self, key: BoxKey) -> Look:
         """How to see the mounts of the box that runs now."""
         pid = next((box.host_pid for box in self._boxes.statuses() if box.key == key), None)
-        return _no_box if pid is None else partial(_look, pid)
+        return (lambda: None) if pid is None else partial(_look, pid)
 
     async def judge(self, key: BoxKey, seen: MountsSeen | None) -> str:
         """As `check`, of what a look has seen."""
@@ -62,10 +62,6 @@ class MountWatch:
             f"\n[Something outside replaced {named}, so this box no longer protected it. The box was ended with what "
             "ran in it; a new one protects it again.]"
         )
-
-
-def _no_box() -> None:
-    return None
 
 
 def _look(runner_pid: int) -> MountsSeen | None:

@@ -157,6 +157,9 @@ Operation: TypeAlias = (
     | LookAtFiles
 )
 
+ChangesFiles: TypeAlias = RunCommand | WriteFile | EditFile
+"""After these, git's files of the workspace, the mounts of the box and the agent's memory are looked at."""
+
 
 @dataclass(frozen=True, slots=True)
 class BoxCall:
