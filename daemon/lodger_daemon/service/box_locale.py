@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-NAMES: Final = ("LANG", "LC_ALL", "LC_CTYPE")
+VARIABLES: Final = ("LANG", "LC_ALL", "LC_CTYPE")
 PLAIN: Final = "C.UTF-8"
+PLAIN_NAMES: Final = (PLAIN, "C.utf8")
 PLAIN_FOLDER: Final = Path("/usr/lib/locale/C.utf8")
-"""Where glibc keeps it. Named in LC_CTYPE where it is missing, bash would complain at each start."""
+"""Where glibc keeps it. Where it is missing, bash complains at each start of the name in LC_CTYPE, not in LANG."""
 
 
 def box_locale(environment: Mapping[str, str], plain_folder: Path = PLAIN_FOLDER) -> dict[str, str]:
@@ -16,8 +17,8 @@ def box_locale(environment: Mapping[str, str], plain_folder: Path = PLAIN_FOLDER
     Of `C.UTF-8` only the characters differ from `C`, which every program has built in. As LANG it makes each one open
     a dozen files, of 0.2 ms in which bash needs 0.9 for all else.
     """
-    said = {name: environment[name] for name in NAMES if environment.get(name)}
-    if said.get("LANG", PLAIN) not in (PLAIN, plain_folder.name) or "LC_ALL" in said:
+    said = {name: environment[name] for name in VARIABLES if environment.get(name)}
+    if said.get("LANG", PLAIN) not in PLAIN_NAMES or "LC_ALL" in said:
         return said
     if not (plain_folder / "LC_CTYPE").exists():
         return {"LANG": PLAIN, **said}

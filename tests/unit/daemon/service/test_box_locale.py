@@ -1,3 +1,5 @@
+"""Which variables of language a box gets, and that programs see nothing else by fewer of them."""
+
 import subprocess
 import sys
 from pathlib import Path
