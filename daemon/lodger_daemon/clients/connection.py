@@ -58,7 +58,7 @@ GATHERED: Final = (
     UsageReported,
     RunStopped,
 )
-"""What else there is to tell, a model's text above all, takes them along at once."""
+"""Events whose frames may gather. What else there is to tell, a model's text above all, takes them along at once."""
 
 STALL_S: Final = 2.0
 """A client with too many frames waiting is cut only if it took none for so long: a model's burst of a thousand small
@@ -328,7 +328,7 @@ class ClientConnection:
             while self.is_open:
                 await self._wake.wait()
                 self._wake.clear()
-                self._gathered()
+                self._stop_gathering()
                 # Counted from now: before, there was nothing to send.
                 self._last_sent = self.services.clock.mono()
                 await self._drain()
@@ -338,7 +338,7 @@ class ClientConnection:
         except Exception as error:  # noqa: BLE001 - the one task loop here: any fault of a transport ends its connection
             self._give_up(f"{type(error).__name__}: {error}")
 
-    def _gathered(self) -> None:
+    def _stop_gathering(self) -> None:
         if self._gathering is not None:
             self._gathering.cancel()
             self._gathering = None
@@ -415,7 +415,7 @@ class ClientConnection:
         if not self.is_open:
             return
         self.is_open = False
-        self._gathered()
+        self._stop_gathering()
         for scope in self._scopes.values():
             scope.unsubscribe()
         self._scopes.clear()

@@ -39,7 +39,7 @@ class CommitsBeside:
         """Of which commit everything tells that is published now."""
         self._on_their_way: set[asyncio.Task[None]] = set()
         self._due: dict[asyncio.Event, None] = {}
-        """Of commits not begun yet, in their order: set when somebody waits for them."""
+        """Of commits not begun yet: set when somebody waits for them. A dict for its order."""
 
     def publish(self, event: ConversationEvent) -> None:
         if self._telling is not None:
@@ -62,8 +62,8 @@ class CommitsBeside:
         self._deliver_first()
 
     async def run(self, commit: Coroutine[Any, Any, None], go_on: Callable[[], None]) -> None:
-        """Begin a commit within HEAD_START_S, at once when somebody waits for it; call `go_on` before; return when the
-        commit has ended, also when cancelled meanwhile.
+        """Call `go_on`, then begin a commit: after HEAD_START_S, or as soon as somebody waits for it. Return when it
+        has ended, also when cancelled meanwhile.
 
         Args:
             go_on: what it publishes tells of the commit: delivered when that is on disk, never when it fails.

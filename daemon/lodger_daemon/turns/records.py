@@ -59,6 +59,7 @@ class Admission:
     system_prompt: str | None
     """Newly compiled; None leaves the stored one."""
     toolset: tuple[str, ...] | None
+    """None leaves the stored one."""
     memory_shown: bool
     memory_commit: str | None
 

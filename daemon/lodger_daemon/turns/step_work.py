@@ -114,7 +114,7 @@ async def admit(desk: Desk, work: TurnWork, step: Step) -> None:
 
 def admission_of(desk: Desk, work: TurnWork, step: Step | None, run_id: RunId) -> records.Admission:
     built = step.built if step is not None else None
-    new_toolset = built is not None and built.toolset != desk.live.state.toolset
+    toolset = built.toolset if built is not None else None
     with_reminders = built.user_message if built is not None else None
     return records.Admission(
         turn_id=work.turn_id,
@@ -122,7 +122,7 @@ def admission_of(desk: Desk, work: TurnWork, step: Step | None, run_id: RunId) -
         user_message=(with_reminders or work.pending) if work.pending is not None else None,
         client_message_ids=work.client_message_ids,
         system_prompt=built.new_system_prompt if built is not None else None,
-        toolset=built.toolset if built is not None and new_toolset else None,
+        toolset=toolset if toolset != desk.live.state.toolset else None,
         memory_shown=built.memory_shown if built is not None else False,
         memory_commit=built.memory_commit if built is not None else None,
     )
