@@ -30,6 +30,7 @@ from lodger_daemon.models.core.frames import (
     order_line,
     read_report,
 )
+from lodger_daemon.models.core.lines import LineReader
 from lodger_daemon.models.core.providers import Provider
 from lodger_daemon.models.reports import Reports
 
@@ -49,22 +50,18 @@ class _Pipe(asyncio.Protocol):
         self.requests: dict[int, Reports] = {}
         self.ready = asyncio.get_running_loop().create_future()
         self.lost = asyncio.Event()
-        self._rest = bytearray()
+        self._lines = LineReader(LINE_LIMIT_BYTES)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self._rest += data
-        if len(self._rest) > LINE_LIMIT_BYTES:
+        try:
+            lines = self._lines.feed(data)
+        except ValueError:
             self.close()
             return
-        end = self._rest.rfind(b"\n", len(self._rest) - len(data))
-        if end < 0:
-            return
-        lines = bytes(self._rest[:end]).split(b"\n")
-        del self._rest[: end + 1]
         for line in lines:
             self._line(line)
 

@@ -6,6 +6,7 @@ a lean worker passes on unread. From the worker: one JSON array a line, `[reques
 
 import json
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Final, TypeAlias, assert_never
 
 from lodger_daemon.models.contract import (
@@ -21,7 +22,7 @@ from lodger_daemon.models.contract import (
 )
 from lodger_daemon.models.core.json_fields import as_count, as_text
 from lodger_daemon.models.core.providers import Dialect, Provider
-from lodger_tools.json_value import Json, JsonObject
+from lodger_tools.json_value import Json
 
 LINE_LIMIT_BYTES: Final = 64 * 1024 * 1024
 """Either way. Providers refuse requests beyond 32 MB."""
@@ -81,16 +82,16 @@ Report: TypeAlias = ModelChunk | ModelFailure | ModelsListed
 def order_line(order: Order) -> bytes:
     match order:
         case StepOrder(number, provider, model):
-            fields: JsonObject = {"step": number, "provider": _provider_fields(provider), "model": model}
+            words = f'{{"step":{number},"provider":{_provider_fields(provider)},"model":{json.dumps(model)}}}'
         case ListOrder(number, provider):
-            fields = {"list": number, "provider": _provider_fields(provider)}
+            words = f'{{"list":{number},"provider":{_provider_fields(provider)}}}'
         case CancelOrder(number):
-            fields = {"cancel": number}
+            words = f'{{"cancel":{number}}}'
         case ForgetOrder(name):
-            fields = {"forget": name}
+            words = f'{{"forget":{json.dumps(name)}}}'
         case _:
             assert_never(order)
-    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+    return words.encode() + b"\n"
 
 
 def read_order(line: bytes) -> Order:
@@ -106,8 +107,10 @@ def read_order(line: bytes) -> Order:
     return ListOrder(fields["list"], provider)
 
 
-def _provider_fields(provider: Provider) -> JsonObject:
-    return asdict(provider)
+@lru_cache(maxsize=64)
+def _provider_fields(provider: Provider) -> str:
+    """The same in every order to a provider; to write it down takes longer than all the rest of an order."""
+    return json.dumps(asdict(provider), separators=(",", ":"))
 
 
 def _read_provider(fields: dict[str, object]) -> Provider:

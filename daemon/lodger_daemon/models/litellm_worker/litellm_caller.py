@@ -74,7 +74,7 @@ class LitellmCaller:
         """Only what the settings name: litellm asks no provider."""
         return tuple(ListedModel(name) for name in order.provider.models)
 
-    async def forget(self, provider_name: str) -> None:
+    def forget(self, provider_name: str) -> None:
         """Nothing is kept."""
 
     async def aclose(self) -> None:

@@ -102,7 +102,7 @@ class HttpCaller:
             models = await ask_windows(client, provider.base_url, headers, models)
         return models
 
-    async def forget(self, provider_name: str) -> None:
+    def forget(self, provider_name: str) -> None:
         self._headers.pop(provider_name, None)
 
     async def aclose(self) -> None:
@@ -164,6 +164,7 @@ async def _pass_on(answer: Answer, decoder: StreamDecoder, put: Callable[[Report
         await outbox.drain()
     for chunk in decoder.finish():
         put(chunk)
+    outbox.flush()
     try:
         async with asyncio.timeout(_TAIL_LIMIT_S):
             async for _ in pieces:

@@ -23,14 +23,17 @@ class Outbox:
             if merge(self._waiting[-1], fields):
                 return
         else:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._waiting.append(fields)
 
     async def drain(self) -> None:
         """Wait while the daemon reads more slowly than the provider writes."""
         await self._writer.drain()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write at once: an answer is complete, and whoever made it has other work before the loop's next turn."""
+        if not self._waiting:
+            return
         lines = [json.dumps(fields, separators=(",", ":")) for fields in self._waiting]
         self._waiting.clear()
         if not self._writer.is_closing():

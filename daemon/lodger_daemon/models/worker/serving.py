@@ -15,10 +15,12 @@ from lodger_daemon.models.core.frames import (
     ListedModel,
     ListOrder,
     ModelsListed,
+    Order,
     Report,
     StepOrder,
     read_order,
 )
+from lodger_daemon.models.core.lines import LineReader
 from lodger_daemon.models.worker.outbox import Outbox
 
 
@@ -33,34 +35,41 @@ class Caller(Protocol):
         """Raises: ModelFailure."""
         ...
 
-    async def forget(self, provider_name: str) -> None: ...
+    def forget(self, provider_name: str) -> None: ...
 
     async def aclose(self) -> None: ...
 
 
 async def serve(channel: socket.socket, caller: Caller) -> None:
     """Return when the daemon is gone; every request under way is closed then."""
-    reader, writer = await asyncio.open_connection(sock=channel, limit=LINE_LIMIT_BYTES)
+    loop = asyncio.get_running_loop()
+    gone = asyncio.StreamReader()
+    orders = _Orders(gone)
+    transport, _ = await loop.create_unix_connection(lambda: orders, sock=channel)
+    writer = asyncio.StreamWriter(transport, orders, gone, loop)
     outbox = Outbox(writer)
     running: dict[int, asyncio.Task[None]] = {}
-    writer.write(READY_LINE)
+
+    def take(order: Order, body: bytes) -> None:
+        match order:
+            case CancelOrder(number):
+                if task := running.get(number):
+                    task.cancel()
+            case ForgetOrder(name):
+                caller.forget(name)
+            case StepOrder() | ListOrder():
+                task = group.create_task(_answer(caller, order, body, outbox))
+                running[order.number] = task
+                task.add_done_callback(partial(_drop, running, order.number))
+            case _:
+                assert_never(order)
+
     try:
         async with asyncio.TaskGroup() as group:
-            while line := await reader.readline():
-                order = read_order(line)
-                match order:
-                    case CancelOrder(number):
-                        if task := running.get(number):
-                            task.cancel()
-                    case ForgetOrder(name):
-                        await caller.forget(name)
-                    case StepOrder() | ListOrder():
-                        body = await reader.readline() if isinstance(order, StepOrder) else b""
-                        task = group.create_task(_answer(caller, order, body, outbox))
-                        running[order.number] = task
-                        task.add_done_callback(partial(_drop, running, order.number))
-                    case _:
-                        assert_never(order)
+            orders.take = take
+            writer.write(READY_LINE)
+            # Orders are taken as they arrive, so nothing is left to read but the end.
+            await gone.read()
             for task in list(running.values()):
                 task.cancel()
     except* ConnectionError:
@@ -69,6 +78,31 @@ async def serve(channel: socket.socket, caller: Caller) -> None:
     finally:
         await caller.aclose()
         writer.close()
+
+
+class _Orders(asyncio.StreamReaderProtocol):
+    """Gives each order on as it arrives: a reader of its own would cost a step two turns of the event loop.
+
+    Attributes:
+        take: called with each order and the body that belongs to it. What it raises ends the connection.
+    """
+
+    def __init__(self, gone: asyncio.StreamReader) -> None:
+        super().__init__(gone)
+        self.take: Callable[[Order, bytes], None]
+        self._lines = LineReader(LINE_LIMIT_BYTES)
+        self._step: StepOrder | None = None
+        """Read, while its body is not."""
+
+    def data_received(self, data: bytes) -> None:
+        for line in self._lines.feed(data):
+            if self._step is not None:
+                step, self._step = self._step, None
+                self.take(step, line)
+            elif isinstance(order := read_order(line), StepOrder):
+                self._step = order
+            else:
+                self.take(order, b"")
 
 
 def _drop(running: dict[int, asyncio.Task[None]], number: int, _task: asyncio.Task[None]) -> None:
