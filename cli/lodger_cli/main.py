@@ -379,7 +379,9 @@ def main() -> None:
         _tell_misuse(error)
         code = error.exit_code
     except typer.Abort:
-        raise SystemExit(1) from None  # the person left where a command asked for a line
+        from lodger_cli.terminal import fail
+
+        fail("nothing was typed where something was asked for, so nothing was done")
     raise SystemExit(code)
 
 

@@ -13,6 +13,7 @@ import typer
 
 from lodger_cli.main import app, main
 from lodger_cli.terminal import Exit
+from support.terminal import Terminal
 
 
 def commands(command: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -142,3 +143,11 @@ def test_what_another_program_is_told_asks_nothing_of_this_one(
     ):
         assert Ended(words, tmp_path).code == Exit.USAGE
         assert capsys.readouterr().out == ""
+
+
+def test_who_types_nothing_where_asked_is_told_that_nothing_was_done(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "memory", "token", "mirror") as terminal:
+        terminal.expect("Token of the mirror: ")
+        terminal.send("\x04")
+        terminal.expect("so nothing was done")
+        assert terminal.end() == Exit.FAILED
