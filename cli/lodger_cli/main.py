@@ -5,7 +5,7 @@ from typing import Annotated, Final, cast
 
 import typer
 
-from lodger_cli.for_programs import is_typed_in
+from lodger_cli.for_programs import is_typed_in, json_is_asked_for
 from lodger_cli.hub_options import HubReach, with_hub_reach
 from lodger_cli.memory_commands import memory
 from lodger_cli.options import (
@@ -382,6 +382,12 @@ def main() -> None:
         from lodger_cli.terminal import fail
 
         fail("nothing was typed where something was asked for, so nothing was done")
+    except Exception as error:
+        if json_is_asked_for():  # the trace that follows is nothing a program can read
+            from lodger_cli.terminal import say_failure
+
+            say_failure(f"{type(error).__name__}: {error}")
+        raise
     raise SystemExit(code)
 
 

@@ -133,6 +133,18 @@ def test_every_failure_can_know_that_json_is_asked_for(command: Any) -> None:
     assert option.callback is not None
 
 
+def test_what_nobody_thought_of_is_told_before_its_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = tmp_path / "a-file"
+    home.touch()
+    with pytest.raises(NotADirectoryError):
+        Ended(("models", "--json"), home)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["type"], told["message"].partition(":")[0]) == ("error", "NotADirectoryError")
+    with pytest.raises(NotADirectoryError):
+        Ended(("models",), home)
+    assert capsys.readouterr().out == ""
+
+
 def test_what_another_program_is_told_asks_nothing_of_this_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
