@@ -17,5 +17,5 @@ def json_is_asked_for() -> bool:
 
 
 def is_typed_in(words: list[str]) -> bool:
-    """The same of a command that could not be read: as typed, before what is the words of another program."""
+    """Whether a command that could not be read asks for it: as typed, and not among the words of another program."""
     return "--json" in words[: words.index("--") if "--" in words else len(words)]

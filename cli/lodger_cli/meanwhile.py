@@ -22,10 +22,14 @@ class Meanwhile:
         self._runtime = runtime
         self._tell = tell
         self._before: frozenset[str] | None = None
+        """None until `begin`."""
         self._running: frozenset[str] = frozenset()
         self._notices: set[str] = set()
+        """Ids of the messages that told of ended work."""
         self._causes: dict[str, list[str]] = {}
+        """Ids of the messages that a run answers, by the run's."""
         self._said: list[str] = []
+        """By the turn that goes on."""
 
     def begin(self, before: frozenset[str]) -> None:
         """The own turn is over; work that ran `before` it is not waited for."""
