@@ -132,6 +132,10 @@ class _Stream(asyncio.Protocol, httpcore.AsyncNetworkStream):
     async def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.AsyncNetworkStream:
+        if self._arrived or self._is_over:
+            # Later it would be read as if it had come in safety: a proxy could answer for the server behind it.
+            self._wire.abort()
+            raise httpcore.ConnectError("Something came, or the connection ended, before SSL began.")
         try:
             async with asyncio.timeout(timeout):
                 self._transport = await self._loop.start_tls(

@@ -222,3 +222,13 @@ async def test_tls_with_a_server_that_goes_away_or_says_nothing_ends() -> None:
     async with connected(babble) as stream:
         with pytest.raises(httpcore.ConnectError, match="SSL"):
             await stream.start_tls(context, "provider.invalid", timeout=LIMIT_S)
+
+
+async def test_what_came_in_the_clear_is_not_read_as_if_it_were_safe() -> None:
+    async def forge(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"accepted" + b"forged")
+
+    async with connected(forge) as stream:
+        assert await stream.read(8, timeout=LIMIT_S) == b"accepted"
+        with pytest.raises(httpcore.ConnectError, match="before SSL"):
+            await stream.start_tls(ssl.create_default_context(), "provider.invalid", timeout=LIMIT_S)
