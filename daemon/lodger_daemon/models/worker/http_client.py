@@ -20,6 +20,8 @@ _WRITE_LIMIT_S: Final = 60.0
 _KEEP_WARM_S: Final = 120.0
 _UNFOLDED_BYTES: Final = 64 * 1024
 """Of a compressed answer, at once: a few bytes of one may stand for gigabytes."""
+_FOLDED_LIMIT_BYTES: Final = 64 * 1024 * 1024
+"""Of a compressed answer as it comes, much of which may stand for nothing that its reader would count."""
 _UNQUOTED: Final = "/%:@!$&'()*+,;=~?[]"
 """What stays as it is in a path or query, besides letters, figures and `-._`."""
 
@@ -149,8 +151,13 @@ def _ascii(host: str) -> str:
 
 async def _unfolded(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
     unfolding = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    folded_bytes = 0
     async for piece in pieces:
-        rest = piece
+        folded_bytes += len(piece)
+        if folded_bytes > _FOLDED_LIMIT_BYTES:
+            raise HttpFault("A compressed answer does not end.")
+        # What comes after its end is nothing, and zlib would gather it.
+        rest = b"" if unfolding.eof else piece
         while rest:
             yield unfolding.decompress(rest, _UNFOLDED_BYTES)
             rest = unfolding.unconsumed_tail

@@ -23,6 +23,7 @@ KEY = "sk-test-41d7"
 EVENT = b'data: {"choices":[{"delta":{"content":"hello"}}]}\n\n'
 WHOLE = b'data: {"choices":[{"delta":{"content":"hello"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 HEAD_LIMIT_BYTES = 64 * 1024
+MIB = 1024 * 1024
 
 Answer = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 """Given the head of one request, whose body was read."""
@@ -200,9 +201,32 @@ async def test_a_small_answer_does_not_unfold_in_memory(tmp_path: Path) -> None:
         found = await failure(models, scripted("openai/x", {}))
         assert found.kind is FailureKind.SERVER
         assert "16 MiB" in found.message
-        (pid,) = models.worker_pids()
-        (most,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
-    assert int(most.split()[1]) < 80 * 1024
+        assert memory_peak_bytes(models) < 80 * MIB
+
+
+def memory_peak_bytes(models: Models) -> int:
+    (pid,) = models.worker_pids()
+    (most,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(most.split()[1]) * 1024
+
+
+@pytest.mark.parametrize(
+    "filling", [b"x" * MIB, b"\0\0\0\xff\xff" * (MIB // 5)], ids=["behind its end", "empty blocks"]
+)
+async def test_a_compressed_answer_that_stands_for_nothing_ends(tmp_path: Path, filling: bytes) -> None:
+    packer = zlib.compressobj(wbits=31)
+    begun = packer.compress(EVENT) + packer.flush(zlib.Z_FINISH if filling[:1] == b"x" else zlib.Z_FULL_FLUSH)
+
+    async def answer(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(CHUNKED.replace(b"Tra", b"Content-Encoding: gzip\r\nTra") + chunk(begun))
+        while not writer.is_closing():
+            writer.write(chunk(filling))
+            await writer.drain()
+
+    async with serving(answer) as port, asking(tmp_path, f"http://127.0.0.1:{port}") as models:
+        found = await failure(models, scripted("openai/x", {}))
+        assert (found.kind, found.output_seen) == (FailureKind.CUT_SHORT, True)
+        assert memory_peak_bytes(models) < 80 * MIB
 
 
 async def test_a_proxy_is_asked_for_what_is_elsewhere(tmp_path: Path) -> None:
@@ -376,3 +400,22 @@ async def test_a_tunnel_through_a_proxy_that_is_spoken_to_by_tls_itself(tmp_path
             asked = scripted("openai/x", {}, "x" * 1024 * 1024)
             assert texts(await collect(models, asked)) == "hello"
     assert targets == [b"provider.invalid:443"]
+
+
+async def test_a_proxy_cannot_answer_in_the_clear_for_the_server_behind_it(tmp_path: Path) -> None:
+    """As much as is read at once, and behind it an answer that would wait until TLS is there."""
+    certificate, key = await certificate_for(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    accepted = b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+    async def answer(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if head.startswith(b"CONNECT "):
+            writer.write(accepted.ljust(64 * 1024, b"x") + good(WHOLE.replace(b"hello", b"forged")))
+            with contextlib.suppress(ssl.SSLError):
+                await writer.start_tls(context)
+
+    async with serving(answer) as port:
+        environment = {"https_proxy": f"http://127.0.0.1:{port}", "SSL_CERT_FILE": str(certificate)}
+        async with asking(tmp_path, "https://provider.invalid", **environment) as models:
+            assert (await failure(models, scripted("openai/x", {}))).kind is FailureKind.NETWORK
