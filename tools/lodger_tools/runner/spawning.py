@@ -1,8 +1,9 @@
 """Making a process of a program, by the quicker of two ways.
 
 `_posixsubprocess` is the C half of the standard library's subprocess module. It resets few signals where posix_spawn
-resets all, which is 13 of the 550 us that a small program takes from its start to its end in a box, and changes the
-folder in the child; where it is missing or has changed, posix_spawn serves.
+resets all, which is 13 of the 550 us that a small program takes from its start to its end in a box, and after which two
+of the C library's own are ignored in the program; and it changes the folder in the child. Where it is missing or has
+changed, posix_spawn serves.
 """
 
 from __future__ import annotations
