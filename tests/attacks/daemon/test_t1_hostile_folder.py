@@ -20,6 +20,7 @@ PLANTED = (
     "json.py",
     "asyncio/__init__.py",
     "ctypes.py",
+    "httpcore/__init__.py",
     "httpx.py",
     "websockets/__init__.py",
     "lodger_cli/__init__.py",

@@ -323,7 +323,7 @@ def test_opening_a_current_file_imports_no_heavy_module(tmp_path: Path) -> None:
         "for _ in range(2):\n"
         "    database = Database.open(pathlib.Path(sys.argv[1]) / 'lodger.db', clock=SystemClock())\n"
         "    asyncio.run(database.aclose())\n"
-        "print(sorted({'sqlite_utils', 'click', 'pydantic', 'httpx'} & set(sys.modules)))\n"
+        "print(sorted({'sqlite_utils', 'click', 'pydantic', 'httpcore', 'httpx'} & set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=30)
     assert (done.stdout, done.stderr) == ("[]\n", "")
