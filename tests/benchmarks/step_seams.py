@@ -51,7 +51,7 @@ SEAMS: Final = (
     "lodger_daemon.turns.call_work:_write_start",
     "lodger_daemon.turns.call_work:execute",
     "lodger_daemon.workspace_guard.git_guard:GitGuard.begin",
-    "lodger_daemon.workspace_guard.mount_watch:MountWatch.check",
+    "lodger_daemon.workspace_guard.mount_watch:MountWatch.judge",
     "lodger_tools.box.link:BoxLink.run",
     "lodger_tools.box.link:BoxLink.run_a_while",
     "lodger_daemon.workspace_guard.git_guard:GitGuard.end",
