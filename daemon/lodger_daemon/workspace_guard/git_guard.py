@@ -143,7 +143,10 @@ class GitGuard:
             await self._compare(key, watch, seen)
         elif known is None or known.content != seen.content:
             await self._approve(key, watch, Approved(seen.content, known.once_tracked if known else {}))
-        return seen_beside
+        else:
+            return seen_beside
+        # A person may have been asked meanwhile, for a minute.
+        return await asyncio.to_thread(beside)
 
     def _look_and_open(self, watch: _Watch, workspace: str) -> tuple[ConfigSeen, Approved | None, bool]:
         """In a thread. What is there, what was approved, and whether an earlier daemon was killed in between."""

@@ -43,9 +43,12 @@ class MountWatch:
 
     async def judge(self, key: BoxKey, seen: MountsSeen | None) -> str:
         """As `check`, of what a look has seen."""
-        running = {box.host_pid for box in self._boxes.statuses()}
+        running = {box.host_pid: box.key for box in self._boxes.statuses()}
         self._had = {one: had for one, had in self._had.items() if had[0] in running}
-        if seen is None or seen.runner_pid not in running:
+        if seen is None or running.get(seen.runner_pid) != key:
+            # Another call may have started a box since. Rare, so not in a thread.
+            seen = self.look(key)()
+        if seen is None:
             return ""
         known_pid, had = self._had.get(key, (0, seen.points))
         if known_pid != seen.runner_pid:

@@ -1,9 +1,10 @@
 """A mount that someone outside took away, in real boxes."""
 
+import asyncio
 import contextlib
 import os
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ import pytest
 from lodger_daemon.randomness import SystemRng
 from lodger_daemon.workspace_guard.git_guard import GitGuard
 from lodger_daemon.workspace_guard.guarded_boxes import GuardedBoxes
+from lodger_daemon.workspace_guard.mount_watch import MountWatch
 from lodger_sandbox.mounts import lost_mounts, mount_points
 from lodger_tools.box.contract import BoxCall, Boxes, BoxKey, BoxOutcome, RunCommand
 from lodger_tools.box.manager import BoxManager
+from support.programs import until
 from support.real_boxes import RealRequests, box_user_for_tests, workspace_for_tests
 from support.sandbox_users import own, visible_folder
 
@@ -85,6 +88,46 @@ async def test_what_is_lost_before_the_first_look_is_missed_by_none(rig: Rig) ->
     await rig.run(rig.manager, "true")
     rig.replace("config.worktree")
     assert "config.worktree" in (await rig.run(rig.watched, PLANT)).text
+
+
+class ReplacingWhenAsked:
+    """A person whose editor saves while the question stands."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.asked = 0
+
+    async def ask_about_git(self, box: BoxKey, changes: Mapping[str, str]) -> bool | None:
+        self.asked += 1
+        self.rig.replace("commondir")
+        return False
+
+
+async def test_what_is_lost_while_the_person_is_asked_is_noticed_before_the_call(rig: Rig) -> None:
+    await rig.run(rig.watched, "true")
+    begun = asyncio.create_task(rig.run(rig.watched, "git config core.hooksPath /tmp; touch begun; sleep 1000"))
+    await until((rig.workspace / "begun").exists, "the command")
+    begun.cancel()
+    await asyncio.wait({begun})
+    person = ReplacingWhenAsked(rig)
+    rig.watched.let_ask(person)
+    done = await rig.run(rig.watched, PLANT)
+    assert person.asked == 1
+    assert done.exit_code != 0 and ".git/commondir" in done.text
+    assert (rig.workspace / ".git/commondir").read_text() == ".\n"
+
+
+async def test_a_box_that_another_call_started_meanwhile_is_looked_at(rig: Rig) -> None:
+    watch = MountWatch(rig.manager)
+    look = watch.look(rig.key)
+    await rig.run(rig.manager, "true")
+    assert await watch.judge(rig.key, look()) == ""
+    look = watch.look(rig.key)
+    await rig.manager.end(rig.key)
+    await rig.run(rig.manager, "true")
+    rig.replace("commondir")
+    assert ".git/commondir" in await watch.judge(rig.key, look())
+    assert await watch.judge(rig.key, look()) == "", "the box has ended with it"
 
 
 async def test_a_folder_that_was_moved_away_is_lost(rig: Rig) -> None:
