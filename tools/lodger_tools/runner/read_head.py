@@ -80,12 +80,10 @@ def small_file(folder: int, path: str, limit_bytes: int) -> str | None:
 
 
 def packed(git: int) -> str:
-    text = small_file(git, "packed-refs", PACKED_LIMIT_BYTES)
-    for line in (text or "").split("\n"):
-        commit, _, name = line.partition(" ")
-        if name == MAIN:
-            return checked(commit)
-    return ""
+    # Searched rather than divided: of 4 MiB of empty lines that took a second, in which the whole box waited.
+    text = "\n" + (small_file(git, "packed-refs", PACKED_LIMIT_BYTES) or "") + "\n"
+    end = text.find(f" {MAIN}\n")
+    return checked(text[text.rfind("\n", 0, end) + 1 : end]) if end >= 0 else ""
 
 
 def checked(commit: str) -> str:

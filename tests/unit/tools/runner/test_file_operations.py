@@ -1,5 +1,6 @@
 import os
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from lodger_tools.runner.file_errors import FileRefused
 from lodger_tools.runner.find_files import as_expression, find_files
 from lodger_tools.runner.preview import hunks
 from lodger_tools.runner.read_file import read_file
-from lodger_tools.runner.read_head import read_head
+from lodger_tools.runner.read_head import PACKED_LIMIT_BYTES, read_head
 from lodger_tools.runner.search_files import search_in_process, search_one_file
 from lodger_tools.runner.text_files import real_path_of
 from lodger_tools.runner.write_file import write_file
@@ -262,6 +263,27 @@ def test_the_head_is_the_loose_ref_or_the_packed_one(tmp_path: Path) -> None:
     (folder / ".git/refs/heads/main").unlink()
     (folder / ".git/packed-refs").unlink()
     assert read_head(str(folder)) == ("", {"head": "refs/heads/main"})
+
+
+@pytest.mark.parametrize(
+    ("refs", "commit"),
+    [
+        (f"{'a' * 40} refs/heads/main2\n{'b' * 40} refs/heads/main\n{'c' * 40} refs/heads/main\n", "b" * 40),
+        (f"{'a' * 40} refs/heads/main", "a" * 40),
+        (f"{'a' * 40} other/refs/heads/main\n", ""),
+        ("\n" * PACKED_LIMIT_BYTES, ""),
+    ],
+    ids=["after others", "without an end", "others", "large"],
+)
+def test_a_packed_ref_is_found_by_its_whole_line_at_once(tmp_path: Path, refs: str, commit: str) -> None:
+    folder = repository(tmp_path, refs)
+    tracemalloc.start()
+    try:
+        assert read_head(str(folder))[0] == commit
+        # Divided into lines, 4 MiB of nothing took 32 MiB more, and a second.
+        assert tracemalloc.get_traced_memory()[1] < 4 * PACKED_LIMIT_BYTES
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("planted", ["fifo", "link", "huge", "words", "linked folder"])
