@@ -102,7 +102,9 @@ class Spawner:
         finally:
             os.close(report_write)
         # Ends with the child's exec, which has happened already where the kernel has vfork.
-        report = os.read(report_read, REPORT_BYTES)
+        report = b""
+        while part := os.read(report_read, REPORT_BYTES):
+            report += part
         os.close(report_read)
         if report:
             os.waitpid(pid, 0)
@@ -134,10 +136,11 @@ def places_of(program: bytes) -> tuple[bytes, ...]:
 
 
 def failure_in(report: bytes, cwd: str, program: bytes) -> OSError:
-    """What the child wrote when it could not become the program: `OSError:NUMBER:WHERE`, the number in hexadecimal."""
+    """What the child wrote when it could not become the program: `OSError:NUMBER:WHERE`, the number in hexadecimal;
+    WHERE is empty for the program, `noexec` or, in later Pythons, `noexec:chdir` for the folder."""
     kind, _, rest = report.partition(b":")
     number, _, where = rest.partition(b":")
     if kind != b"OSError":
         return OSError(report.decode("utf-8", "replace"))
     code = int(number, 16)
-    return OSError(code, os.strerror(code), cwd if where == b"noexec" else os.fsdecode(program))
+    return OSError(code, os.strerror(code), cwd if where.startswith(b"noexec") else os.fsdecode(program))

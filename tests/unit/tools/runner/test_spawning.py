@@ -1,13 +1,14 @@
 """Both ways of making a process of a program: whatever is asked of one holds for the other."""
 
 import os
+import select
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lodger_tools.runner.spawning import Spawner
+from lodger_tools.runner.spawning import Spawner, failure_in
 from support.needed_programs import needed
 
 
@@ -92,3 +93,35 @@ def test_what_cannot_start_says_why_and_leaves_no_process(
 def test_words_that_no_program_can_be_given_are_refused(spawner: Spawner, argv: list[Any]) -> None:
     with pytest.raises((ValueError, TypeError)):
         spawner.start(argv, "/", {}, None, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("report", "named"),
+    [
+        (b"OSError:2:", "sh"),
+        (b"OSError:2:noexec", "/work"),
+        (b"OSError:2:noexec:chdir", "/work"),  # as later Pythons say it
+    ],
+)
+def test_what_did_not_start_is_named_as_every_python_tells_it(report: bytes, named: str) -> None:
+    error = failure_in(report, "/work", b"sh")
+    assert (error.errno, error.filename) == (2, named)
+
+
+def test_a_report_that_comes_in_parts_is_read_to_its_end() -> None:
+    """As from a child that was forked, where there is no vfork."""
+
+    def tell_slowly(*arguments: Any) -> int:
+        report_write = arguments[13]
+        pid = os.fork()
+        if pid == 0:
+            for part in (b"OSError:", b"d", b":", b"noexec"):
+                os.write(report_write, part)
+                select.select((), (), (), 0.01)
+            os._exit(255)
+        return pid
+
+    spawner = Spawner(tell_slowly)
+    with pytest.raises(PermissionError, match="/work"):
+        spawner.start(["/bin/sh"], "/work", {}, None, 1, 2)
+    spawner.close()
