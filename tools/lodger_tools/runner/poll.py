@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 READABLE = select.EPOLLIN
 WRITABLE = select.EPOLLOUT
 LONGEST_WAIT_S = 3600.0
+IGNORED_BY_PYTHON = (_signal.SIGPIPE, _signal.SIGXFSZ)
+"""For its own sake: not in what we start."""
 
 
 class Poll:
@@ -32,7 +34,9 @@ class Poll:
         # Python's own SIGINT handler would let a tool interrupt PID 1; the default action is ignored for PID 1.
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         # Whoever started us may have ignored or blocked signals, and what we start would inherit that.
-        _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
+        for number in range(1, _signal.NSIG):
+            if _signal.getsignal(number) == _signal.SIG_IGN and number not in IGNORED_BY_PYTHON:
+                _signal.signal(number, _signal.SIG_DFL)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         _signal.signal(_signal.SIGCHLD, lambda number, frame: None)

@@ -103,23 +103,18 @@ class Work:
         if finish is not None:
             self._finish = finish
         self._stops_at_limit = stops_at_limit
-        out_read, out_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        os.set_blocking(out_write, True)
-        err_read, err_write = (-1, out_write) if joined else os.pipe2(os.O_CLOEXEC)
-        in_read, in_write = (None, None) if stdin is None else os.pipe2(os.O_CLOEXEC)
+        kept: list[int] = []
+        given: list[int] = []
         try:
+            out_read, out_write = open_pipe(kept, given)
+            err_read, err_write = (out_read, out_write) if joined else open_pipe(kept, given)
+            in_read, in_write = (None, None) if stdin is None else open_pipe(given, kept)
             self._call.pid = self._children.spawn(argv, cwd, environment, in_read, out_write, err_write, self._exited)
-        except OSError:
-            for fd in (out_read, err_read, in_write):
-                if fd is not None and fd >= 0:
-                    os.close(fd)
-            raise
+            kept.clear()
         finally:
-            os.close(out_write)
-            if not joined:
-                os.close(err_write)
-            if in_read is not None:
-                os.close(in_read)
+            # Whatever it was that did not start: words with a NUL are no OSError.
+            close_all(kept, given)
+        os.set_blocking(out_read, False)
         self._watch(out_read, self.output)
         if not joined:
             os.set_blocking(err_read, False)
@@ -134,25 +129,25 @@ class Work:
     ) -> None:
         """A program whose standard input stays open for what comes later: a terminal, or a pipe. Raises: OSError;
         nothing runs then."""
-        if terminal:
-            from lodger_tools.runner.terminal import open_terminal
-
-            ours, theirs, name = open_terminal()
-            inputs, shut = os.dup(ours), [theirs]
-        else:
-            (ours, theirs), (in_read, inputs), name = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), ""
-            shut = [theirs, in_read]
+        kept: list[int] = []
+        given: list[int] = []
+        name = None
         try:
+            if terminal:
+                from lodger_tools.runner.terminal import open_terminal
+
+                ours, theirs, name = open_terminal(kept, given)
+                in_read, inputs = theirs, os.dup(ours)
+                kept.append(inputs)
+            else:
+                ours, theirs = open_pipe(kept, given)
+                in_read, inputs = open_pipe(given, kept)
             self._call.pid = self._children.spawn(
-                argv, cwd, environment, shut[-1], theirs, theirs, self._exited, terminal=name or None
+                argv, cwd, environment, in_read, theirs, theirs, self._exited, terminal=name
             )
-        except OSError:
-            os.close(ours)
-            os.close(inputs)
-            raise
+            kept.clear()
         finally:
-            for fd in shut:
-                os.close(fd)
+            close_all(kept, given)
         os.set_blocking(ours, False)
         self._watch(ours, self.output)
         self._input = SessionInput(self._poll, inputs)
@@ -170,15 +165,15 @@ class Work:
         """Raises: OSError; nothing runs then."""
         self._finish = finish
         self._stops_at_limit = True
-        out_read, out_write = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(out_read, False)
+        kept: list[int] = []
+        given: list[int] = []
         try:
+            out_read, out_write = open_pipe(kept, given)
+            os.set_blocking(out_read, False)
             self._call.pid = self._children.fork(work, cwd, out_write, self._exited)
-        except OSError:
-            os.close(out_read)
-            raise
+            kept.clear()
         finally:
-            os.close(out_write)
+            close_all(kept, given)
         self._watch(out_read, self.output)
         self._timer = self._poll.after(timeout_s, self._timed_out)
 
@@ -337,3 +332,17 @@ def plain_finish(work: Work, exit_code: int) -> tuple[str, str, dict[str, Any]]:
     """Success is exit code 0; the text is standard error (empty when it was joined)."""
     good = exit_code == 0 and not work.ended_by
     return ("success" if good else "error"), work.errors, {}
+
+
+def open_pipe(readers: list[int], writers: list[int]) -> tuple[int, int]:
+    """Its ends, each also put where somebody will close it. Raises: OSError."""
+    read, write = os.pipe2(os.O_CLOEXEC)
+    readers.append(read)
+    writers.append(write)
+    return read, write
+
+
+def close_all(*descriptors: list[int]) -> None:
+    for some in descriptors:
+        for fd in some:
+            os.close(fd)
