@@ -75,7 +75,8 @@ class GitGuard:
         """Before a call that can change files: what `beside` saw. `end` or `lose` must follow.
 
         Args:
-            beside: another look at the box, taken in the same thread: each change of threads costs a call 0.1 ms.
+            beside: another look at the box, taken in the same thread: each change of threads costs a call 0.1 ms. It
+                is taken again where there was more to do, such as to ask a person.
 
         Raises: BoxUnavailable when what was approved cannot be kept; then nothing may run.
         """

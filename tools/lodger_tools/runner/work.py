@@ -335,14 +335,19 @@ def plain_finish(work: Work, exit_code: int) -> tuple[str, str, dict[str, Any]]:
 
 
 def open_pipe(readers: list[int], writers: list[int]) -> tuple[int, int]:
-    """Its ends, each also put where somebody will close it. Raises: OSError."""
+    """Its ends, each also put where `close_all` will find it. Raises: OSError."""
     read, write = os.pipe2(os.O_CLOEXEC)
     readers.append(read)
     writers.append(write)
     return read, write
 
 
-def close_all(*descriptors: list[int]) -> None:
-    for some in descriptors:
-        for fd in some:
-            os.close(fd)
+def close_all(kept: list[int], given: list[int]) -> None:
+    """However a start went.
+
+    Args:
+        kept: our ends; emptied before, once the program runs.
+        given: the program's, which it has for itself by now.
+    """
+    for fd in (*kept, *given):
+        os.close(fd)
