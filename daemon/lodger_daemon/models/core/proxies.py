@@ -31,6 +31,9 @@ def _covers(name: str, asked: SplitResult) -> bool:
     host, port = _host_and_port(place)
     if port and port != str(asked.port or _DEFAULT_PORTS.get(asked.scheme)):
         return False
+    if not host:
+        # Such as `:` or `[]`. It names nobody, where to take it for everybody would pass a proxy by.
+        return False
     host, asked_host = host.lstrip("*"), asked.hostname or ""
     below = host if host.startswith(".") else f".{host}"
     return not host or asked_host == host or asked_host.endswith(below)

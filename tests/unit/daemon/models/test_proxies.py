@@ -46,6 +46,9 @@ def test_the_scheme_chooses(url: str, proxies: dict[str, str], found: str) -> No
         ("https://[fd00::7]", "[fd00::7]", True),
         ("https://[fd00::7]:8443", "[fd00::7]:8443", True),
         ("https://[fd00::7]", "[fd00::7]:8443", False),
+        ("https://a.example", "*:443", True),
+        ("https://a.example", ":443", False),
+        ("https://a.example", ":, [], []:443, ://", False),
     ],
 )
 def test_some_are_reached_without(url: str, no: str, is_direct: bool) -> None:
