@@ -83,7 +83,14 @@ class KeyStore:
         self._find_keyring = find_keyring
 
     def read(self, provider: str, variables: tuple[str, ...]) -> Key | None:
-        """Raises: KeyRefused for a key file that others can read, or a keyring that does not answer."""
+        """Raises: KeyRefused for a key file that others can read, a keyring that does not answer, or what is no key."""
+        key = self._read(provider, variables)
+        if key is not None and not key.value.isprintable():
+            # No request can carry it, and whoever says so may repeat it in a spelling that nobody would black out.
+            raise KeyRefused(f"The key of {provider} holds a line break or another character that no key has.")
+        return key
+
+    def _read(self, provider: str, variables: tuple[str, ...]) -> Key | None:
         source = self.source(provider, variables)
         match source:
             case "keyring":

@@ -171,5 +171,8 @@ def _as_our_faults() -> Iterator[None]:
         yield
     except httpcore.TimeoutException as fault:
         raise HttpTimeout(str(fault)) from None
+    except httpcore.LocalProtocolError:
+        # Its own words repeat what was to be sent, the key too.
+        raise HttpFault("the request holds what HTTP cannot carry; look at the provider's key") from None
     except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError, zlib.error) as fault:
         raise HttpFault(str(fault) or type(fault).__name__) from None

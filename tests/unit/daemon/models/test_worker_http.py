@@ -419,3 +419,13 @@ async def test_a_proxy_cannot_answer_in_the_clear_for_the_server_behind_it(tmp_p
         environment = {"https_proxy": f"http://127.0.0.1:{port}", "SSL_CERT_FILE": str(certificate)}
         async with asking(tmp_path, "https://provider.invalid", **environment) as models:
             assert (await failure(models, scripted("openai/x", {}))).kind is FailureKind.NETWORK
+
+
+@pytest.mark.parametrize("key", ["sk-one\nsk-two", "sk-one\n", "sk-\x01", "sk-é "])
+async def test_a_key_that_no_request_can_carry_is_not_told(tmp_path: Path, key: str) -> None:
+    async def answer(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(good(WHOLE))
+
+    async with serving(answer) as port, asking(tmp_path, f"http://127.0.0.1:{port}", OPENAI_API_KEY=key) as models:
+        found = await failure(models, scripted("openai/x", {}))
+    assert "key" in found.message and "sk-" not in found.message
