@@ -40,3 +40,19 @@ async def test_only_neighbours_of_one_kind_and_request_are_joined() -> None:
         [1, "r", "s", "sig"],
         [1, "t", "d"],
     ]
+
+
+async def test_what_is_complete_is_written_at_once() -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    _, writer = await asyncio.open_connection(sock=theirs)
+    outbox = Outbox(writer)
+    outbox.put(1, TextChunk("a"))
+    outbox.flush()
+    with ours:
+        # No turn of the loop was between.
+        assert ours.recv(64) == b'[1,"t","a"]\n'
+        await asyncio.sleep(0)
+        writer.close()
+        await writer.wait_closed()
+        assert ours.recv(64) == b"", "written once"

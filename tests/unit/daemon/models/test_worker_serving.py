@@ -5,7 +5,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -16,9 +16,11 @@ from lodger_daemon.models.core.frames import (
     ForgetOrder,
     ListedModel,
     ListOrder,
+    Order,
     Report,
     StepOrder,
     order_line,
+    read_order,
 )
 from lodger_daemon.models.core.providers import Dialect, Provider
 from lodger_daemon.models.worker.outbox import Outbox
@@ -84,6 +86,21 @@ async def worked() -> AsyncIterator[Daemon]:
         writer.close()
         await asyncio.wait_for(asyncio.gather(worker, return_exceptions=True), LIMIT_S)
         assert caller.is_closed
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        StepOrder(1, PROVIDER, 'a "model" of \\ \ud800 ü'),
+        StepOrder(2, replace(PROVIDER, base_url="http://127.0.0.1:2/v1", models=("a", "b"), context_window=7), "a"),
+        ListOrder(3, replace(PROVIDER, name='"mine"', bearer="token")),
+        CancelOrder(4),
+        ForgetOrder('"mine"'),
+    ],
+)
+def test_an_order_is_read_as_it_was_given(order: Order) -> None:
+    for _ in range(2):
+        assert read_order(order_line(order)) == order
 
 
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
