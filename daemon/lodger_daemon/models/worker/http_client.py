@@ -1,5 +1,6 @@
 """HTTP/1.1 to one server: httpcore with its connections kept warm, over sockets of asyncio."""
 
+import asyncio
 import base64
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
@@ -40,14 +41,18 @@ class HttpClient:
     Args:
         base_url: of the server; every address asked begins with it.
         read_limit_s: longest silence while it answers.
+        head_limit_s: for all until the head of an answer is there. Silence is no measure of that: a server may say
+            without end that it will answer.
 
     Raises:
         HttpFault: when the proxy or the certificates that the environment names cannot be used.
     """
 
-    def __init__(self, base_url: str, read_limit_s: float) -> None:
+    def __init__(self, base_url: str, read_limit_s: float, head_limit_s: float | None = None) -> None:
         limits = {"connect": _CONNECT_LIMIT_S, "write": _WRITE_LIMIT_S, "read": read_limit_s}
         self._extensions = {"timeout": limits}
+        # Through a proxy all of them come twice.
+        self._head_limit_s = 2 * sum(limits.values()) if head_limit_s is None else head_limit_s
         try:
             proxy = None if is_loopback(base_url) else proxy_for(base_url)
             certificates = trusted_certificates() if base_url.startswith("https:") else None
@@ -85,7 +90,11 @@ class HttpClient:
         self, method: str, url: httpcore.URL, fields: list[tuple[bytes, bytes]], body: bytes | None
     ) -> httpcore.Response:
         request = httpcore.Request(method, url, headers=fields, content=body, extensions=self._extensions)
-        return await self._pool.handle_async_request(request)
+        try:
+            async with asyncio.timeout(self._head_limit_s):
+                return await self._pool.handle_async_request(request)
+        except TimeoutError as fault:
+            raise httpcore.ReadTimeout("no answer in all that time") from fault
 
 
 class Answer:

@@ -14,6 +14,7 @@ import pytest
 
 from lodger_daemon.models.contract import FailureKind, ModelFailure
 from lodger_daemon.models.gateway import Models
+from lodger_daemon.models.worker.http_client import HttpClient, HttpTimeout
 from lodger_daemon.paths import Paths
 from lodger_daemon.system_clock import SystemClock
 from support.model_contract import collect, failure, scripted, texts
@@ -429,3 +430,18 @@ async def test_a_key_that_no_request_can_carry_is_not_told(tmp_path: Path, key: 
     async with serving(answer) as port, asking(tmp_path, f"http://127.0.0.1:{port}", OPENAI_API_KEY=key) as models:
         found = await failure(models, scripted("openai/x", {}))
     assert "key" in found.message and "sk-" not in found.message
+
+
+async def test_signs_that_an_answer_will_come_have_an_end() -> None:
+    async def answer(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while not writer.is_closing():
+            writer.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    async with asyncio.timeout(LIMIT_S), serving(answer) as port:
+        url = f"http://127.0.0.1:{port}"
+        client = HttpClient(url, read_limit_s=LIMIT_S, head_limit_s=0.2)
+        with pytest.raises(HttpTimeout):
+            await client.ask("GET", url, {})
+        await client.aclose()
