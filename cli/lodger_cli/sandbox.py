@@ -36,9 +36,7 @@ def run(argv: list[str], *, policy: str, explain: bool) -> None:
         settings = load_settings(where.settings_file)
         request = BoxRequests(where, settings, os.environ).for_person(str(Path.cwd()), profile)
         if explain:
-            told = explain_policy(policy_for_command(request, command))
-            # What is typed has one name; that the sandbox has another for it is no matter of who reads this.
-            say(told.replace(f"Profile {profile.value} ", f"Policy {policy} ", 1))
+            say(explain_policy(policy_for_command(request, command)))
             return
         code = run_in_box(request, command)
     except (SandboxUnavailable, SettingsError) as error:

@@ -10,7 +10,7 @@ def explain(policy: Policy) -> str:
     """Plain text, one fact a line."""
     limits = policy.limits
     lines = [
-        f"Profile {policy.profile.value} in {policy.workspace}: {_purpose(policy.profile)}.",
+        f"Policy {policy.profile.value.replace('_', '-')} in {policy.workspace}: {_purpose(policy.profile)}.",
         "The machine is visible read-only, except:",
         *_listed("empty, because it belongs to others or holds sockets", policy.veils),
         *_listed("private, empty and in memory", (folder.path for folder in policy.private)),
