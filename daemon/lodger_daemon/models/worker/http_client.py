@@ -32,7 +32,7 @@ class HttpFault(Exception):
 
 
 class HttpTimeout(HttpFault):
-    """Silence for longer than allowed."""
+    """Silence for longer than allowed, or no head of an answer in all the time for it."""
 
 
 class HttpClient:
@@ -42,7 +42,7 @@ class HttpClient:
         base_url: of the server; every address asked begins with it.
         read_limit_s: longest silence while it answers.
         head_limit_s: for all until the head of an answer is there. Silence is no measure of that: a server may say
-            without end that it will answer.
+            without end that it will answer. None is what all the other limits come to.
 
     Raises:
         HttpFault: when the proxy or the certificates that the environment names cannot be used.
