@@ -1,7 +1,6 @@
 """Commits that a turn does not wait for, and what may be shown only after them."""
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -10,9 +9,9 @@ from typing import Any, Final, TypeAlias
 from lodger_daemon.turns.core.events import ConversationEvent
 from lodger_daemon.turns.services import finish_regardless
 
-HEAD_START_S: Final = 0.0015
-"""For what goes on beside a commit: the next request and the writer's thread need the same interpreter, and the request
-is the one that is waited for. Sending one takes about as long."""
+HEAD_START_ROUNDS: Final = 4
+"""Of the event loop, for what goes on beside a commit: in the first the next request is built, in the second it leaves.
+The writer's thread needs the same interpreter, and the request is the one that is waited for."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,8 +37,6 @@ class CommitsBeside:
         self._telling: _Bar | None = None
         """Of which commit everything tells that is published now."""
         self._on_their_way: set[asyncio.Task[None]] = set()
-        self._due: dict[asyncio.Event, None] = {}
-        """Of commits not begun yet: set when somebody waits for them. A dict for its order."""
 
     def publish(self, event: ConversationEvent) -> None:
         if self._telling is not None:
@@ -51,8 +48,6 @@ class CommitsBeside:
 
     async def settled(self) -> None:
         """Return once every commit begun so far has ended, well or not."""
-        for due in self._due:
-            due.set()
         if self._on_their_way:
             await asyncio.wait(set(self._on_their_way))
 
@@ -62,8 +57,8 @@ class CommitsBeside:
         self._deliver_first()
 
     async def run(self, commit: Coroutine[Any, Any, None], go_on: Callable[[], None]) -> None:
-        """Call `go_on`, then begin a commit: after HEAD_START_S, or as soon as somebody waits for it. Return when it
-        has ended, also when cancelled meanwhile.
+        """Call `go_on`, begin a commit after HEAD_START_ROUNDS, and return when it has ended, also when cancelled
+        meanwhile.
 
         Args:
             go_on: what it publishes tells of the commit: delivered when that is on disk, never when it fails.
@@ -84,7 +79,8 @@ class CommitsBeside:
     async def _committed(self, commit: Coroutine[Any, Any, None], bar: _Bar) -> None:
         stored: list[ConversationEvent] = []
         try:
-            await self._head_start()
+            for _ in range(HEAD_START_ROUNDS):
+                await asyncio.sleep(0)
             await commit
             stored = bar.shown
         finally:
@@ -97,16 +93,6 @@ class CommitsBeside:
             else:
                 for event in stored:
                     self.publish(event)
-
-    async def _head_start(self) -> None:
-        due = asyncio.Event()
-        self._due[due] = None
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(HEAD_START_S):
-                    await due.wait()
-        finally:
-            del self._due[due]
 
     def _deliver_first(self) -> None:
         while self._line and not isinstance(first := self._line[0], _Bar):
