@@ -75,8 +75,8 @@ class GitGuard:
         """Before a call that can change files: what `beside` saw. `end` or `lose` must follow.
 
         Args:
-            beside: another look at the box, taken in the same thread: each change of threads costs a call 0.1 ms. It
-                is taken again where there was more to do, such as to ask a person.
+            beside: another look at the box, of some 0.1 ms, taken on the loop while a thread looks at the repository.
+                It is taken again where there was more to do, such as to ask a person.
 
         Raises: BoxUnavailable when what was approved cannot be kept; then nothing may run.
         """
@@ -109,7 +109,7 @@ class GitGuard:
         watch.doubtful = True  # until it has been compared, also when this is cancelled
         async with watch.lock:
             rests = not watch.calls and not self._goes_on(key.workspace)
-            seen, seen_beside = await asyncio.to_thread(_both, partial(self._look, watch, key.workspace, rests), beside)
+            seen, seen_beside = await _both(partial(self._look, watch, key.workspace, rests), beside)
             if seen is None:
                 watch.doubtful = False
                 return seen_beside
@@ -137,8 +137,8 @@ class GitGuard:
     async def _open(self, key: BoxKey, watch: _Watch, beside: Callable[[], T]) -> T:
         """Raises: OSError."""
         if watch.calls:
-            return await asyncio.to_thread(beside)
-        opened, seen_beside = await asyncio.to_thread(_both, partial(self._look_and_open, watch, key.workspace), beside)
+            return beside()
+        opened, seen_beside = await _both(partial(self._look_and_open, watch, key.workspace), beside)
         seen, known, left_open = opened
         if watch.doubtful or left_open or self._goes_on(key.workspace):
             await self._compare(key, watch, seen)
@@ -147,7 +147,7 @@ class GitGuard:
         else:
             return seen_beside
         # A person may have been asked meanwhile, for a minute.
-        return await asyncio.to_thread(beside)
+        return beside()
 
     def _look_and_open(self, watch: _Watch, workspace: str) -> tuple[ConfigSeen, Approved | None, bool]:
         """In a thread. What is there, what was approved, and whether an earlier daemon was killed in between."""
@@ -251,8 +251,11 @@ class GitGuard:
         return await self._asker.ask_about_git(key, changes) is True
 
 
-def _both(first: Callable[[], S], then: Callable[[], T]) -> tuple[S, T]:
-    return first(), then()
+async def _both(in_thread: Callable[[], S], beside: Callable[[], T]) -> tuple[S, T]:
+    """Two looks at once: the thread's start and end take as long as either."""
+    looking = asyncio.get_running_loop().run_in_executor(None, in_thread)
+    seen = beside()
+    return await looking, seen
 
 
 def _new_repositories(watch: _Watch) -> list[str]:

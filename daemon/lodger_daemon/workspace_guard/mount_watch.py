@@ -21,7 +21,7 @@ class MountsSeen:
 
 
 Look: TypeAlias = Callable[[], MountsSeen | None]
-"""Some 0.2 ms, in any thread; nothing but the kernel is asked. None when there is no box."""
+"""Some 0.1 ms; nothing but the kernel is asked. None when there is no box."""
 
 
 class MountWatch:
@@ -46,7 +46,7 @@ class MountWatch:
         running = {box.host_pid: box.key for box in self._boxes.statuses()}
         self._had = {one: had for one, had in self._had.items() if had[0] in running}
         if seen is None or running.get(seen.runner_pid) != key:
-            # Another call may have started a box since. Rare, so not in a thread.
+            # Another call may have started a box since.
             seen = self.look(key)()
         if seen is None:
             return ""
