@@ -27,6 +27,7 @@ from lodger_daemon.turns.core.events import (
     ToolCallRequested,
     ToolEnded,
     ToolOutput,
+    ToolReturned,
     ToolStarted,
     UsageReported,
 )
@@ -55,6 +56,7 @@ GATHERED: Final = (
     ToolStarted,
     ToolOutput,
     ToolEnded,
+    ToolReturned,
     UsageReported,
     RunStopped,
 )
