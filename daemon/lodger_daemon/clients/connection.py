@@ -45,9 +45,10 @@ twelve frames."""
 WRITE_BYTES: Final = 32 * 1024
 """So much leaves at once, and the frame that reaches it: more would copy much to save little."""
 
-GATHER_S: Final = 0.001
+GATHER_S: Final = 0.0005
 """How long frames may gather that tell of a step's work. By then what they tell of is under way: a tool's call in its
-box, a request at the model. Before, each moment spent on them would be waited for."""
+box, a request at the model. Before, each moment spent on them would be waited for. The kernel is asked to wake the loop
+in whole milliseconds, so an idle loop sends them within one, a busy one after half of one."""
 
 GATHERED: Final = (
     LoopStatusChanged,
