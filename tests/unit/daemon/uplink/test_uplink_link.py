@@ -171,6 +171,8 @@ async def test_a_moved_head_reaches_the_callback(tmp_path: Path) -> None:
         patch.setattr(Switchboard, "__init__", remember)
         async with running_hub(tmp_path) as hub, running_uplink(hub.url, hub.token("machine")) as rig:
             await connected(rig)
+            # The daemon may know of the connection some turns of the loop before the hub tells anybody over it.
+            await until(lambda: boards[0].tell_of_mail("device-1"), "the hub knows of the machine")
             boards[0].announce_head("agent-1", "abc")
             await until(lambda: rig.heads == [("agent-1", "abc")], "the head was told")
 
