@@ -81,9 +81,19 @@ async def pushed(hub: HubProcess, one: Machine, commits: set[str]) -> None:
     for _ in range(TRIES):
         if (await one.end_turn()).outcome in {SyncOutcome.PUSHED, SyncOutcome.CLEAN}:
             break
-    git(repository, "fsck", "--full", "--strict")
+    await is_sound(repository)
     assert git(repository, "rev-parse", "main").strip() == one.published.head()
     assert commits <= set(git(repository, "rev-list", "main").split())
+
+
+async def is_sound(repository: Path) -> None:
+    """Looked at again where something is missing: the hub's upkeep goes on meanwhile, and puts loose objects into a
+    pack that a look which has begun does not see. What is lost stays lost."""
+    for _ in range(2):
+        with contextlib.suppress(AssertionError):
+            await asyncio.to_thread(git, repository, "fsck", "--full", "--strict")
+            return
+    await asyncio.to_thread(git, repository, "fsck", "--full", "--strict")
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
