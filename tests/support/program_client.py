@@ -135,11 +135,11 @@ class Conversation:
             lambda frame: frame["type"] == "turn_finished" and frame["runtime"] == self.runtime, after, limit_s
         )
 
-    async def turn(self, text: str, **payload: Any) -> "Turn":
+    async def turn(self, text: str, limit_s: float = LIMIT_S, **payload: Any) -> "Turn":
         """One message and all that comes of it, for turns that ask nothing."""
         after = len(self.client.frames)
         message_id, acknowledged = await self.say(text, **payload)
-        finished = await self.finished(after)
+        finished = await self.finished(after, limit_s)
         return Turn(self, after, message_id, acknowledged, finished)
 
     def deltas(self, kind: str, after: int = 0) -> list[Frame]:

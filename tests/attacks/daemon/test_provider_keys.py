@@ -22,6 +22,8 @@ pytestmark = pytest.mark.timeout(120)
 RUN = uuid.uuid4().hex[:8]
 """So that neither this file nor another run of it is taken for a find."""
 CANARY = f"sk-canary-{RUN}-key"
+LOOK_LIMIT_S = 100.0
+"""A disk that is busy and has nothing of it at hand gives some hundred megabytes in that."""
 LOOK = r"""
 pattern='sk-can[a]ry-RUN'
 echo "== environment"; env | grep -c "$pattern"
@@ -76,7 +78,8 @@ async def what_a_turn_sees(home: Home, paths: list[Path]) -> tuple[str, list[obj
     look = LOOK.replace("PATHS", " ".join(map(str, paths))).replace("RUN", RUN).replace("BASE", base)
     async with local_client(home.socket) as client:
         conversation = await open_conversation(client, cwd=home.workspace)
-        turn = await conversation.turn("Look. " + script({"calls": [bash(look)]}, {"text": "looked"}))
+        asked = "Look. " + script({"calls": [bash(look)]}, {"text": "looked"})
+        turn = await conversation.turn(asked, LOOK_LIMIT_S)
         assert turn.text == "looked", turn.results
         for kind in ("list_models", "list_connect_providers", "lodger_status"):
             await client.request({"type": kind, "target": "local"})
